@@ -86,6 +86,8 @@ def case(seed: int) -> Case:
     digits = chosen.choice(three) if chosen.random() < 0.7 else [("i % a", a), ("i / a", b)]
     if chosen.random() < 0.2:
         digits = [("i & 7", 8), (chosen.choice(("i >> 3", "i / 8")), b)]
+    if chosen.random() < 0.2:  # digits of digits, as a pixel shuffle has
+        digits = [("i % (a * b) % a", a), ("i % (a * b) / a", b), (f"i / (a * b) {chosen.choice('%/')} c", c)]
     chosen.shuffle(digits)
     place, terms = 1, []
     for digit, extent in digits:

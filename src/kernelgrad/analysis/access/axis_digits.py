@@ -107,7 +107,7 @@ def _cuts(place: int, span: Span) -> bool:
 
 
 def spans_in(sum_: Affine, axis: int, shape: Shape) -> dict[Span, int]:
-    """Which parts of an index are in a sum, and how often each; the whole of it as one."""
+    """Which parts of an index are in a sum, and how often each; those that make up a larger part as one."""
     found: dict[Span, int] = {}
     terms, whole = sum_.coefficients, index_along(axis, shape)
     each = next((terms.get(basis, 0) for basis, factor in whole.items() if factor == 1), 0)
@@ -118,4 +118,16 @@ def spans_in(sum_: Affine, axis: int, shape: Shape) -> dict[Span, int]:
         part = span_of(basis, shape)
         if part is not None and part[0] == axis:
             found[part[1]] = found.get(part[1], 0) + factor
+    return _joined(found)
+
+
+def _joined(spans: dict[Span, int]) -> dict[Span, int]:
+    """`t + 256 * (b % 4)`, of blocks of 256 threads, is `i % 1024`."""
+    found: dict[Span, int] = {}
+    for span in sorted(spans, key=lambda s: s.start):
+        before = next((s for s in found if s.end == span.start), None)
+        if before is not None and found[before] * (span.start // before.start) == spans[span]:
+            found[Span(before.start, span.end)] = found.pop(before)
+        else:
+            found[span] = spans[span]
     return found

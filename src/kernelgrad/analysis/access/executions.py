@@ -12,7 +12,7 @@ Digits are as those of written numbers: each one's step leaps over all that the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from math import inf
+from math import gcd, inf
 from typing import NamedTuple
 
 from ...ir.ops import Apply, For, If, Value, While
@@ -99,7 +99,8 @@ class Executions(Sums):
         return None if found is None else self._whole(found)
 
     def _divided(self, over: Affine, by: int, is_quotient: bool) -> Affine | None:
-        """What is a multiple of the divisor, and less than it besides, is told apart at once."""
+        """What is a multiple of the divisor is told apart at once from the rest, and that from what is less than a step
+        of it: so that quotients and remainders of the same are made of the same."""
         if by <= 0 or not all(map(self._is_bounded, over.coefficients)) or self.range(over, _LONGEST)[0] < 0:
             return None
         multiples = tuple((b, c // by) for b, c in over.terms if c % by == 0)
@@ -107,6 +108,14 @@ class Executions(Sums):
         low, high = self.range(rest, _LONGEST)
         if low >= 0 and high < by:
             return Affine(over.const // by, multiples) if is_quotient else rest
+        if low >= 0 and rest != over:
+            found = self._divided(rest, by, is_quotient)
+            return found if found is None or not is_quotient else found.plus(Affine(over.const // by, multiples))
+        coarser = self._coarser(over, by)
+        if coarser is not None:
+            step, upper, lower = coarser
+            found = self._divided(upper, by // step, is_quotient)
+            return found if found is None or is_quotient else found.times(step).plus(lower)
         part = _part(over, by, is_quotient)
         inner = part.of.only
         if not part.is_quotient and isinstance(inner, Part) and inner.is_quotient:
@@ -115,6 +124,17 @@ class Executions(Sums):
             if self.range(left, _LONGEST)[0] >= 0 and self.range(left, _LONGEST)[1] < end:
                 return self._divided(left, inner.by, True)
         return self._digit(part)
+
+    def _coarser(self, over: Affine, by: int) -> tuple[int, Affine, Affine] | None:
+        """What is divided as multiples of a step that goes into the divisor, and what is less than a step besides,
+        which quotients do not see: `(256 * b + t) / 1024` is `b / 4`, and the remainder `256 * (b % 4) + t`."""
+        for step in sorted({gcd(c, by) for _, c in over.terms} - {1, by}, reverse=True):
+            lower = Affine(over.const % step, tuple((b, c) for b, c in over.terms if c % step))
+            low, high = self.range(lower, _LONGEST)
+            if low >= 0 and high < step:
+                upper = tuple((b, c // step) for b, c in over.terms if c % step == 0)
+                return step, Affine(over.const // step, upper), lower
+        return None
 
     def _digit(self, part: Part) -> Affine:
         inner = part.of.only
@@ -276,9 +296,18 @@ def _most(sum_: Affine, sums: Sums, guards: Iterable[Guard]) -> int:
     extents = [(c, extent(b, sums, guards) or sums.most.get(b, 1)) for b, c in sum_.terms]
     most = sum_.const + sum(max(0, c * (length - 1)) for c, length in extents)
     for guard in guards:
-        if guard.sum.coefficients == sum_.coefficients:
-            most = min(most, guard.bound - 1 - guard.sum.const + sum_.const)
+        times = _multiple(sum_, guard.sum)
+        if times:
+            most = min(most, (guard.bound - 1 - guard.sum.const) // times + sum_.const)
     return max(0, most)
+
+
+def _multiple(sum_: Affine, total: Affine) -> int:
+    """How often a sum is in another that has nothing negative besides; 0 where it is not."""
+    terms, own = total.coefficients, sum_.coefficients
+    times = {terms.get(basis, 0) // c if terms.get(basis, 0) % c == 0 else 0 for basis, c in own.items()}
+    alone = all(c > 0 for basis, c in terms.items() if basis not in own)
+    return max(0, times.pop()) if alone and len(times) == 1 else 0
 
 
 def greatest(sum_: Affine, sums: Sums, guards: Iterable[Guard]) -> int | None:

@@ -4,16 +4,17 @@ Executions count, not threads: each loop around a store must move its address, b
 changes by the same amount every time, or hold it at one iteration (`if (k == 3)`). All that a loop moves the address by
 is one digit, and two loops are two, so that in `y[i + a + b]` they collide. Stores by several statements are once if
 they differ by constants: the members of a struct, or the elements of different iterations that conditions hold them
-at. The adjoint of such memory can be read without being consumed.
+at; or if they are on the two sides of a branch: who has the element takes one of them. The adjoint of such memory can
+be read without being consumed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice
 from math import gcd
 
-from ...ir.ops import Atomic, For, Op, Store, Value, While
+from ...ir.ops import Atomic, For, If, Op, Store, Value, While
 from ..access.affine import Access, Basis, Sums
 from ..access.executions import Digit, determined, extent, leaps
 from ..roots import Memory
@@ -30,8 +31,9 @@ def is_stored_once(root: Value, memory: Memory, places: dict[int, Place], sums: 
     accesses = settled([access for access in found if access is not None], sums)
     if None in found or not accesses:
         return not stores
-    return _are_apart(accesses) and all(
-        _is_once(access, places[id(op)], accesses, sums) for access, op in zip(accesses, stores, strict=True)
+    own = [places[id(op)] for op in stores]
+    return _are_apart(accesses, own) and all(
+        _is_once(access, place, accesses, sums) for access, place in zip(accesses, own, strict=True)
     )
 
 
@@ -54,11 +56,24 @@ def _access(op: Op, root: Value, memory: Memory, places: dict[int, Place], sums:
     return Access(address.where(sums.fixed(place)), op.value.type.size, sums.guards(place))
 
 
-def _are_apart(accesses: list[Access]) -> bool:
-    """Whether they are at different constants from the same place."""
-    spans = sorted((a.address.const, a.address.const + a.size) for a in accesses)
-    alike = all(a.address.coefficients == accesses[0].address.coefficients for a in accesses)
-    return alike and all(end <= start for (_, end), (start, _) in pairwise(spans))
+def _are_apart(accesses: list[Access], places: list[Place]) -> bool:
+    """Whether they are at different constants from the same place, or on two sides of a branch."""
+    if any(a.address.coefficients != accesses[0].address.coefficients for a in accesses):
+        return False
+    spans = sorted((a.address.const, a.address.const + a.size, k) for k, a in enumerate(accesses))
+    for at, (_, end, k) in enumerate(spans):
+        for start, _, other in islice(spans, at + 1, None):
+            if end <= start:
+                break
+            if not _exclude(places[k], places[other]):
+                return False
+    return True
+
+
+def _exclude(one: Place, other: Place) -> bool:
+    """Whether they are on different sides of a branch: of what is around both, no execution gets to both."""
+    sides = {id(place.owner): place.block for place in one.around() if isinstance(place.owner, If)}
+    return any(sides.get(id(place.owner), place.block) is not place.block for place in other.around())
 
 
 def _is_once(access: Access, place: Place, accesses: list[Access], sums: Sums) -> bool:

@@ -8,6 +8,7 @@ Zero padding bounds neither x nor s, but their sum, which is the digit that the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from ....analysis.access.affine import Affine, Sums
@@ -86,6 +87,15 @@ class Conditions:
                         _narrow_one(limit, ranges)
                     else:
                         limits.append(limit)
+
+    def compared(self, cond: Value) -> Iterator[Affine]:
+        """The sums that a condition compares."""
+        op = self.sums.structure.definition.get(cond)
+        if isinstance(op, Apply) and op.fn in ("not", "and", "or"):
+            for arg in op.args:
+                yield from self.compared(arg)
+        elif isinstance(op, Apply) and op.fn in _NEGATED:
+            yield from (side for side in map(self.sums.of, op.args) if side is not None)
 
     def _limits(self, fn: str, left: Value, right: Value, loops: list[Op]) -> list[Limit]:
         """What a comparison that holds says; constants are not worth to be told."""

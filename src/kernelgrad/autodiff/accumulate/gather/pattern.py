@@ -15,7 +15,7 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
-from ....analysis.access.affine import Affine, Sums
+from ....analysis.access.affine import Affine, Part, Sums
 from ....analysis.access.axis_digits import AxisDigits, digits_for, index_along
 from ....analysis.access.contribution_counts import totals_for
 from ....analysis.machine import FILLING_THREADS, VECTOR_BYTES
@@ -78,8 +78,16 @@ class Finder:
         """`owned`: each element is read by one thread, which could store its adjoint: gathered where these stores would
         go all over memory."""
         updates = updates_of(self.function, shadow)
-        if not updates or not self._write_indices(updates, shadow):
-            return None
+        for digits in self._written_indices(updates, shadow) if updates else ():
+            self.conditions = Conditions(self.sums, digits)
+            found = self._find(name, shadow, updates or [], nbytes, owned)
+            if found is not None:
+                return found
+        return None
+
+    def _find(
+        self, name: str, shadow: Value, updates: list[Update], nbytes: int, owned: bool
+    ) -> tuple[Gather, Box] | None:
         types = {pointee(u.op.ptr) for u in updates}
         reads = [self._read(update, shadow) for update in updates]
         if len(types) != 1 or not types <= {F32, F64} or None in reads:
@@ -125,17 +133,27 @@ class Finder:
         gather = Gather(name, sites, len(box.extents), self._indices(), narrow, span, covers, tile=tile)
         return replace(gather, axes=axes, doubtful=self._doubtful())
 
-    def _write_indices(self, updates: list[Update], shadow: Value) -> bool:
-        """The threads' indices in the digits that addresses of updates are made of, and those of loads besides; False
-        where there are none such."""
+    def _written_indices(self, updates: list[Update], shadow: Value) -> list[tuple[AxisDigits, ...]]:
+        """The threads' indices in the digits that addresses of updates are made of, and those of loads besides: also in
+        those that conditions speak of, so that these bound digits; else without. None where there are none such."""
         places = [self.sums.address(update.op.ptr, shadow) for update in updates]
         loads = {id(load): load for update in updates for load in self._loads(update)}.values()
         others = [self._address(load) for load in loads]
-        sums = [[sum_ for sum_ in found if sum_ is not None] for found in (places, others)]
-        found = [digits_for(axis, self.sums.shape, *sums) for axis in range(3)]
+        tests = [side for update in updates for op, _ in update.path if isinstance(op, If) for side in self._parts(op)]
+        addresses, loaded = ([sum_ for sum_ in found if sum_ is not None] for found in (places, others))
+        choices = [self._digits([*addresses, *tests], loaded)] if tests else []
+        choices.append(self._digits(addresses, loaded))
+        return list(dict.fromkeys(choice for choice in choices if choice is not None))
+
+    def _digits(self, wanted: list[Affine], others: list[Affine]) -> tuple[AxisDigits, ...] | None:
+        found = [digits_for(axis, self.sums.shape, wanted, others) for axis in range(3)]
         digits = tuple(axis for axis in found if axis is not None)
-        self.conditions = Conditions(self.sums, digits)
-        return len(digits) == len(found)
+        return digits if len(digits) == len(found) else None
+
+    def _parts(self, branch: If) -> list[Affine]:
+        """What a condition compares, where quotients and remainders are in it."""
+        sides = self.conditions.compared(branch.cond)
+        return [side for side in sides if any(isinstance(basis, Part) for basis, _ in side.terms)]
 
     def _placed(
         self, reads: list[_Read], steps: list[int], nbytes: int, size: int
