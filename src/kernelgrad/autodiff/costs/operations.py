@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ...ir.functions import UNFUSED
 from ...ir.ops import Apply, Block, For, If, Load
-from ...ir.traverse import blocks
 from ...ir.types import Scalar
 from ...transforms.masks import is_second_run
 
@@ -24,15 +25,17 @@ FUNCTION = 16  # any other
 _LOAD = 4
 
 
-def cost(block: Block) -> int:
-    """Of a thread that makes every sum once: its loads and its arithmetic on floats."""
-    total, definition = 0, {v: op for op in block.ops for v in op.results}
+def cost(block: Block, times: Callable[[For], float] = lambda _: 1) -> float:
+    """Of a thread that makes every sum once, or so many `times`: its loads and its arithmetic on floats."""
+    definition = {v: op for op in block.ops for v in op.results}
+    total = 0.0
     for op in block.ops:
         if isinstance(op, Load):
             total += _LOAD
         elif isinstance(op, If) and not is_second_run(op, definition):
-            total += max(cost(op.then), cost(op.orelse))
+            total += max(cost(op.then, times), cost(op.orelse, times))
         elif isinstance(op, Apply) and isinstance(op.result.type, Scalar) and op.result.type.is_float:
             total += ARITHMETIC.get(op.fn, FUNCTION)
-        total += sum(map(cost, blocks(op))) if isinstance(op, For) else 0
+        elif isinstance(op, For):
+            total += times(op) * cost(op.body, times)
     return total

@@ -17,6 +17,7 @@ from ...runtime.config import Launch, make_launch
 
 _FEW = 1 << 15  # elements that are gathered sooner than several kernels are launched
 _MOST_THREADS = 256  # in a block
+_MOST_ALONG = (_MOST_THREADS, _MOST_THREADS, 64)  # the axes of one
 
 
 def parts(gather: Gather, box: Box) -> Iterator[tuple[Gather, Box]]:
@@ -41,7 +42,7 @@ def _between(box: Box, ranges: tuple[tuple[int, int], ...]) -> Box:
 def launch_of(box: Box) -> Launch:
     """Exactly one thread for each element."""
     block, left, extents = [], _MOST_THREADS, by_axes(box.extents)
-    for n in extents:
-        block.append(next(width for width in range(min(n, left), 0, -1) if n % width == 0))
+    for n, most in zip(extents, _MOST_ALONG, strict=False):
+        block.append(next(width for width in range(min(n, left, most), 0, -1) if n % width == 0))
         left //= block[-1]
     return make_launch(tuple(n // width for n, width in zip(extents, block, strict=True)), tuple(block))

@@ -17,7 +17,7 @@ from ...analysis.ownership.single_stores import is_stored_once
 from ...analysis.structure import analyse
 from ...analysis.tuning import PLAIN
 from ...autodiff.accumulate.choice import USUAL
-from ...autodiff.accumulate.gather.kernel import gather_function
+from ...autodiff.accumulate.gather.kernel import Emitted, emitted_gather
 from ...autodiff.accumulate.gather.pattern import Finder
 from ...autodiff.accumulate.gather.plan import WIDTH, Box, Gather, by_axes
 from ...autodiff.accumulate.gather.slices import NotSliceable
@@ -27,7 +27,7 @@ from ...autodiff.prepare.prepared import Derivations, Prepared
 from ...autodiff.reverse import Derivation
 from ...deep import deeply
 from ...errors import KernelGradError
-from ...ir.ops import Function, Value
+from ...ir.ops import For, Function, Value
 from ...ir.types import F32, F64, Pointer
 from ...kernel import Kernel
 from ...runtime.arguments import Supplied
@@ -36,6 +36,7 @@ from ...runtime.integers import KnownLaunch
 from . import gather_parts
 
 _MOST_OPERATIONS = 8000  # that a gather may begin with: a stencil of 27 weighted points has 2,600
+_MOST_AGAIN = 4
 _BLOCKS = ((WIDTH,), (32, 8), (32, 8, 1))
 
 
@@ -71,6 +72,7 @@ class Gathers:
         self.kernel, self.derivations = kernel, derivations
         self._patterns: dict[PatternKey, _Pattern | None] = {}
         self._kernels: dict[tuple[Gather, PatternKey], Kernel | None] = {}
+        self._emitted: dict[tuple[Gather, PatternKey], Emitted] = {}
 
     def find(
         self,
@@ -106,7 +108,7 @@ class Gathers:
             chosen = finder.find(name, shadows[pattern.derivation.adjoints[name].name], nbytes, name in owned)
             if chosen is not None:
                 gather = replace(chosen[0], writes=chosen[0].covers and name in assigned)
-                if self._pays(gather, key, options.deterministic):
+                if self._pays(gather, key, own, options.deterministic):
                     found.append(Chosen(gather, chosen[1], key))
         return tuple(found)
 
@@ -126,15 +128,32 @@ class Gathers:
         assert kernel is not None
         return kernel
 
-    def _pays(self, gather: Gather, key: PatternKey, at_any_cost: bool) -> bool:
-        """False where the gather would compute more than it saves, or cannot."""
+    def _pays(self, gather: Gather, key: PatternKey, sums: Sums, at_any_cost: bool) -> bool:
+        """False where the gather would compute more than it saves, or cannot. What loops compute again for each
+        execution is dear at any cost."""
         if (gather, key) not in self._kernels:
             self._kernels[gather, key] = self._built(gather, key)
         kernel = self._kernels[gather, key]
+        if kernel is None:
+            return False
         affordable = (
             ATOMIC_INSTRUCTIONS * (gather.taps or len(gather.sites)) * gather.span * math.prod(gather.tile or ())
         )
-        return kernel is not None and (at_any_cost or cost(kernel.function.body) <= affordable)
+        once, again = cost(kernel.function.body), self._again(gather, key, sums)
+        return again <= _MOST_AGAIN * affordable if at_any_cost else once + again <= affordable
+
+    def _again(self, gather: Gather, key: PatternKey, sums: Sums) -> float:
+        """What loops of the pattern that run again cost, beyond one iteration of each."""
+        body, loops = self._emitted[gather, key].function.body, self._emitted[gather, key].again
+
+        def times(loop: For) -> float:
+            if id(loop) not in loops:
+                return 1
+            counter = loops[id(loop)].body.args[0]
+            found = None if sums.of(counter) is None else sums.extents[counter] or sums.most.get(counter)
+            return math.inf if found is None else found
+
+        return cost(body, times) - cost(body) if loops else 0
 
     def _built(self, gather: Gather, key: PatternKey) -> Kernel | None:
         try:
@@ -149,7 +168,8 @@ class Gathers:
         assert pattern is not None
         shadow = pattern.derivation.adjoints[gather.name].name
         param = next(p for p in pattern.function.params if p.name == shadow)
-        function = gather_function(pattern.function, gather, param, most)
+        emitted = self._emitted[gather, key] = emitted_gather(pattern.function, gather, param, most)
+        function = emitted.function
         adjoints = frozenset(p.name for p in pattern.derivation.adjoints.values())
         tuning = replace(PLAIN, totals=gather.totals)
         shadows = frozenset((shadow,))

@@ -6,11 +6,7 @@ from .conditions import Coordinate, Limit, Range, multiple_of
 from .plan import Solved
 
 
-def sign_of(factors: dict[Coordinate, int], owner: Coordinate | None) -> int:
-    return 1 if owner is None or factors[owner] > 0 else -1
-
-
-def digits_of(const: int, steps: list[int], nearest: bool) -> tuple[list[int], int]:
+def digits_of(const: int, steps: tuple[int, ...], nearest: bool) -> tuple[list[int], int]:
     """A number by its digits, and what is left."""
     digits = [0] * len(steps)
     for k in range(len(steps) - 1, 0, -1):
@@ -22,8 +18,8 @@ def digits_of(const: int, steps: list[int], nearest: bool) -> tuple[list[int], i
 
 def own_part(solved: Solved, ranges: dict[Coordinate, Range]) -> Range:
     """What the coordinate that follows from a digit has a part of it."""
-    first, last = ranges[solved.coordinate] if solved.coordinate is not None else (0, 0)
-    return (first, last) if solved.sign > 0 else (-last, -first)
+    low, high = sorted(solved.factor * end for end in (ranges[solved.coordinate] if solved.coordinate else (0, 0)))
+    return low, high
 
 
 def moved_by(solved: Solved, ranges: dict[Coordinate, Range]) -> Range:

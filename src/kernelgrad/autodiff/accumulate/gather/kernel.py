@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 from ....analysis.machine import VECTOR_BYTES
 from ....analysis.roots import analyse as roots_of
@@ -15,6 +16,7 @@ from ....analysis.structure import analyse
 from ....ir.builder import Builder, pointee
 from ....ir.ops import (
     Block,
+    For,
     Function,
     Op,
     Param,
@@ -29,20 +31,30 @@ from .updates import updates_of
 from .windows import Windows
 
 
-def gather_function(pattern: Function, gather: Gather, shadow: Param, most: float = math.inf) -> Function:
-    """The kernel; its last parameters are what the launcher tells (see `gathers.numbers`). `most`: the operations that
-    it may have. Of each read it has a slice, and slices are as long as the program: it stops there."""
+class Emitted(NamedTuple):
+    """The kernel of a gather. `again`: the pattern's loops that it runs again for each execution, by id of the copy."""
+
+    function: Function
+    again: dict[int, For]
+
+
+def emitted_gather(pattern: Function, gather: Gather, shadow: Param, most: float = math.inf) -> Emitted:
+    """Its last parameters are what the launcher tells (see `gathers.numbers`). `most`: the operations that it may have.
+    Of each read it has a slice, and slices are as long as the program: it stops there."""
+    kind = Emitter
     if gather.tile is not None:
         from .block_sums import BlockSums
 
-        return BlockSums(pattern, gather, shadow, most).function()
-    return Emitter(pattern, gather, shadow, most).function()
+        kind = BlockSums
+    emitter = kind(pattern, gather, shadow, most)
+    return Emitted(emitter.function(), emitter.again)
 
 
 class Emitter:
     def __init__(self, pattern: Function, gather: Gather, shadow: Param, most: float):
         self.pattern, self.gather, self.shadow, self.most = pattern, gather, shadow, most
         self.copied = 0  # operations of the pattern
+        self.again: dict[int, For] = {}
         self.b = Builder(pattern.span)
         self.type = I32 if gather.narrow else I64
         self.top = Builder(pattern.span)  # what is the same for all threads

@@ -25,8 +25,8 @@ from ....ir.ops import For, Function, If, Load, Member, Offset, Op, PtrCast, Val
 from ....ir.traverse import walk
 from ....ir.types import F32, F64, Scalar
 from ....transforms.unroll import constants_of, trips
-from .conditions import Conditions, Coordinate, Limit, Range
-from .digits import digits_of, moved_by, own_part, sign_of, within
+from .conditions import Conditions, Coordinate, Limit, Range, multiple_of
+from .digits import digits_of, moved_by, own_part, within
 from .plan import GRID_AXES, Box, Gather, Index, Site, Solved, by_axes
 from .updates import Update, updates_of
 
@@ -96,9 +96,16 @@ class Finder:
         assert isinstance(type, Scalar)
         found = [read for read in reads if read is not None]
         self.reached = self._reached(found)
-        steps = self._steps(found)
-        if not steps or any(s % type.size or r.const % type.size for s in steps for r in found):
-            return None
+        for steps in dict.fromkeys((self._steps(found), self._steps(found, in_strides=True))):
+            if steps and not any(s % type.size or r.const % type.size for s in steps for r in found):
+                gather = self._in_steps(name, steps, found, nbytes, type, owned)
+                if gather is not None:
+                    return gather
+        return None
+
+    def _in_steps(
+        self, name: str, steps: tuple[int, ...], found: list[_Read], nbytes: int, type: Scalar, owned: bool
+    ) -> tuple[Gather, Box] | None:
         placed = self._placed(found, steps, nbytes, type.size)
         if placed is None:
             return None
@@ -156,7 +163,7 @@ class Finder:
         return [side for side in sides if any(isinstance(basis, Part) for basis, _ in side.terms)]
 
     def _placed(
-        self, reads: list[_Read], steps: list[int], nbytes: int, size: int
+        self, reads: list[_Read], steps: tuple[int, ...], nbytes: int, size: int
     ) -> tuple[tuple[Site, ...], Box, bool] | None:
         """Digits by the nearest multiples of the steps, as neighbours on both sides have them; or counted from the
         lowest element, if so they are those of the whole buffer."""
@@ -210,6 +217,8 @@ class Finder:
     def _taps(self, sites: tuple[Site, ...], reads: list[_Read], box: Box, type: Scalar) -> int:
         """How many executions each element has, if it is few and they lie one behind the other in memory."""
         if len(box.extents) != 1 or box.steps != (1,) or box.extents[0] < _MANY or any(s.residue for s in sites):
+            return 0
+        if any(solved.stride > 1 for site in sites for solved in site.solved):
             return 0
         total = 0
         for site, read in zip(sites, reads, strict=True):
@@ -288,57 +297,70 @@ class Finder:
 
     # ---- digits
 
-    def _steps(self, reads: list[_Read]) -> list[int]:
-        """The digits' steps in bytes, from the smallest. What is less than a digit's reach moves within the digit."""
+    def _steps(self, reads: list[_Read], in_strides: bool = False) -> tuple[int, ...]:
+        """The digits' steps in bytes, from the smallest. What is less than a digit's reach moves within the digit, and
+        reaches further. `in_strides`: as windows in strides have them, which end with a row."""
         lengths: dict[int, int] = {}
         for read in reads:
             for coordinate, factor in read.factors.items():
                 low, high = read.ranges[coordinate]
                 lengths[abs(factor)] = max(lengths.get(abs(factor), 1), high - low + 1)
-        steps, reach = list[int](), 0
+        steps, reach, own = list[int](), 0, set[int]()
         for step, length in sorted(lengths.items()):
-            if not steps or (step >= reach and step % steps[-1] == 0):
+            tied = in_strides and bool(steps) and any(_extent(read, steps[-1], own | {step}) for read in reads)
+            if not steps or (step >= reach and step % steps[-1] == 0 and not tied):
                 steps.append(step)
-                reach = step * length
+                reach, own = step * length, {step}
             elif step % steps[-1] == 0:
-                reach += step * (length - 1)
+                own.add(step)
+                reach = reach + step * (length - 1)
+                if in_strides:
+                    reach = steps[-1] * max(_extent(read, steps[-1], own) or reach // steps[-1] for read in reads)
             else:
-                return []
-        return steps
+                return ()
+        return tuple(steps)
 
-    def _site(self, read: _Read, steps: list[int], from_lowest: bool = False) -> Site | None:
-        owners = [self._owner(read, step) for step in steps]
+    def _site(self, read: _Read, steps: tuple[int, ...], from_lowest: bool = False) -> Site | None:
+        owners = self._owners(read, steps)
         moves: list[list[tuple[Coordinate, int]]] = [[] for _ in steps]
         for coordinate, factor in read.factors.items():
-            if coordinate in owners:
-                continue
-            fitting = [k for k, step in enumerate(steps) if factor % step == 0 and step <= abs(factor)]
-            if not fitting:
+            digit = _digit_of(factor, steps)
+            if digit is None:
                 return None
-            moves[fitting[-1]].append((coordinate, factor // steps[fitting[-1]]))
+            if coordinate not in owners:
+                moves[digit].append((coordinate, factor // steps[digit]))
+        factors = [0 if o is None else read.factors[o] // step for o, step in zip(owners, steps, strict=True)]
+        parts = list(zip(owners, factors, map(tuple, moves), strict=True))
         lowest = [0] * len(steps)
         if from_lowest:
-            own = [Solved(o, sign_of(read.factors, o), 0, tuple(moved)) for o, moved in zip(owners, moves, strict=True)]
+            own = [Solved(owner, factor, 0, moved) for owner, factor, moved in parts]
             lowest = [own_part(solved, read.ranges)[0] + moved_by(solved, read.ranges)[0] for solved in own]
         const = read.const + sum(low * step for low, step in zip(lowest, steps, strict=True))
         shifts, residue = digits_of(const, steps, nearest=not from_lowest)
         shifts = [shift - low for shift, low in zip(shifts, lowest, strict=True)]
         solved = tuple(
-            Solved(owner, sign_of(read.factors, owner), shift, tuple(moved))
-            for owner, shift, moved in zip(owners, shifts, moves, strict=True)
+            Solved(owner, factor, shift, moved) for (owner, factor, moved), shift in zip(parts, shifts, strict=True)
         )
         summed = tuple(c for c in read.ranges if c not in owners)
         return Site(read.update.number, solved, summed, residue, self._bounds(read, solved, summed))
 
-    def _owner(self, read: _Read, step: int) -> Coordinate | None:
-        """Of the coordinates that move by a digit's step, the one that follows from it: an axis before a loop."""
-        found = [c for c, factor in read.factors.items() if abs(factor) == step]
-        return min(found, key=lambda c: (c.kind == "loop", -read.ranges[c][1], c), default=None)
+    def _owners(self, read: _Read, steps: tuple[int, ...]) -> list[Coordinate | None]:
+        """Of the coordinates that move a digit, the one that follows from it: an axis before a loop, and one that moves
+        by a single step before those in strides."""
+        found: list[list[Coordinate]] = [[] for _ in steps]
+        for coordinate, factor in read.factors.items():
+            digit = _digit_of(factor, steps)
+            if digit is not None:
+                found[digit].append(coordinate)
+        return [
+            min(own, key=lambda c: (c.kind == "loop", abs(read.factors[c]), -read.ranges[c][1], c), default=None)
+            for own in found
+        ]
 
     # ---- the launch
 
     def _box(
-        self, sites: tuple[Site, ...], reads: list[_Read], steps: list[int], nbytes: int, size: int
+        self, sites: tuple[Site, ...], reads: list[_Read], steps: tuple[int, ...], nbytes: int, size: int
     ) -> tuple[Box | None, bool]:
         """The digits to run over: the whole buffer, else those at which something is read."""
         hull = [self._hull(sites, reads, k) for k in range(len(steps))]
@@ -403,7 +425,7 @@ class Finder:
             if any(high < low for low, high in read.ranges.values()):
                 continue
             lengths = {c: high - low + 1 for c, (low, high) in read.ranges.items()}
-            sums = math.prod(self._length(c, read) for c in site.summed)
+            sums = math.prod(self._visited(c, site, read) for c in site.summed)
             if elements * sums > _MOST_WASTE * math.prod(lengths.values()) + FILLING_THREADS:
                 return False
             if elements < FILLING_THREADS and sums > _LONG:
@@ -441,6 +463,11 @@ class Finder:
             return self.threads[coordinate.number]
         return read.ranges[coordinate][1] + 1
 
+    def _visited(self, coordinate: Coordinate, site: Site, read: _Read) -> float:
+        """How many of those are tried for an element."""
+        strided = site.strided(coordinate)
+        return self._length(coordinate, read) / (1 if strided is None else site.solved[strided[0]].stride)
+
     def _is_split(self, axis: int) -> bool:
         return len(self.conditions.axes[axis].starts) > 1
 
@@ -464,9 +491,26 @@ class Finder:
         return next(((axis, None) for axis in whole), None)
 
 
+def _extent(read: _Read, step: int, moved: set[int]) -> int | None:
+    """How many values conditions leave a digit that coordinates move by these factors; None where they say nothing."""
+    digit = {c: factor // step for c, factor in read.factors.items() if abs(factor) in moved and factor % step == 0}
+    ends: dict[bool, list[int]] = {True: [], False: []}
+    for limit in read.limits:
+        times = multiple_of(limit.factors, digit)
+        if times:
+            ends[times > 0].append(limit.most // abs(times))
+    return min(ends[True]) + min(ends[False]) + 1 if ends[True] and ends[False] else None
+
+
+def _digit_of(factor: int, steps: tuple[int, ...]) -> int | None:
+    """The digit that a coordinate moves."""
+    fitting = [k for k, step in enumerate(steps) if factor % step == 0 and step <= abs(factor)]
+    return fitting[-1] if fitting else None
+
+
 def _span(sites: tuple[Site, ...], box: Box) -> int:
     """Neighbours share loads, and the tests around them; what loops load besides, weights, elements in one row too."""
-    if math.prod(box.extents) < _MANY:
+    if math.prod(box.extents) < _MANY or any(solved.stride > 1 for site in sites for solved in site.solved):
         return 1
     if len(box.extents) == 1:
         return _LONG_SPAN if all(site.summed for site in sites) and box.extents[0] >= _LONG_SPAN * _MANY else 1

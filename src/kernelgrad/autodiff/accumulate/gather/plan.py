@@ -25,17 +25,22 @@ class Index(NamedTuple):
 
 @dataclass(frozen=True)
 class Solved:
-    """The coordinate that follows from a digit: digit = sign * coordinate + shift + the moves by other coordinates.
-    Without a coordinate, the read happens at one value of the digit."""
+    """The coordinate that follows from a digit: digit = factor * coordinate + shift + the moves by other coordinates.
+    Without a coordinate, the read happens at one value of the digit. Windows in strides, as of pooling, have factors
+    other than 1 and -1: then not every digit is one of an execution."""
 
     coordinate: Coordinate | None
-    sign: int
+    factor: int
     shift: int
     moves: tuple[tuple[Coordinate, int], ...]
 
     @property
     def factors(self) -> dict[Coordinate, int]:
-        return dict(self.moves) | ({} if self.coordinate is None else {self.coordinate: self.sign})
+        return dict(self.moves) | ({} if self.coordinate is None else {self.coordinate: self.factor})
+
+    @property
+    def stride(self) -> int:
+        return abs(self.factor)
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,15 @@ class Site:
     summed: tuple[Coordinate, ...]
     residue: int
     bounds: int
+
+    def strided(self, coordinate: Coordinate) -> tuple[int, int] | None:
+        """For a coordinate that is summed over, as the last of those that move a digit in strides: the digit's number,
+        and the coordinate's factor, which is 1 or -1. Every so many of its values alone belong to executions."""
+        for k, solved in enumerate(self.solved):
+            moves, own = dict(solved.moves), [c for c in self.summed if c in dict(solved.moves)]
+            if solved.stride > 1 and own and own[-1] == coordinate and abs(moves[coordinate]) == 1:
+                return k, moves[coordinate]
+        return None
 
 
 @dataclass(frozen=True)

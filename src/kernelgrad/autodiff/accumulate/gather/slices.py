@@ -3,7 +3,7 @@ that they exist and get there, and copies the slice of the gradient that the upd
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -26,7 +26,7 @@ from ....ir.ops import (
     PtrDiff,
     Value,
 )
-from ....ir.traverse import operands, rebuild, settle
+from ....ir.traverse import blocks, free_values, operands, rebuild, settle
 from ....ir.types import I64, U32, U64
 from ....transforms.unroll import trips
 from .conditions import Coordinate
@@ -63,12 +63,13 @@ def over(slices: list[Slice], rest: tuple[Coordinate, ...]) -> None:
                 over(slices, tuple(others))
         return
     length = start.length(first)
+    lower, step = start.start(first) if len(slices) == 1 else (b.constant(0, start.type), 1)
     with b.region() as body, ExitStack() as scopes:
         for one in slices:
             scopes.enter_context(one.scope())
             one.at[first] = at
         over(slices, tuple(others))
-    b.for_(b.constant(0, start.type), length, (), 1, body.block((at,)))
+    b.for_(lower, length, (), step, body.block((at,)))
 
 
 class Slice:
@@ -101,26 +102,50 @@ class Slice:
 
     def execution(self) -> None:
         """One execution of the read, if there is one: its conditions are tested before anything is loaded."""
-        conditions = [c for k in range(len(self.digits)) for c in self.solve(k)]
+        conditions = [c for k in range(len(self.digits)) for c in self.solve(k, self.inner)]
         for k, loop in enumerate(self.loops):
             self.bind(loop.body.args[0], self.counter(loop, self.at[Coordinate("loop", k)]))
         guards = [(op.cond, side is op.then) for op, side in self.update.path if isinstance(op, If)]
         guards = [guard for guard in guards[self.site.bounds * self.inner :] if not self.is_zero_test(guard[0])]
-        self.guarded([*([] if self.inner else conditions), *self.threads_exist()], guards)
+        self.guarded([*conditions, *self.threads_exist()], guards)
 
-    def solve(self, k: int) -> Iterator[Value]:
-        """Finds the coordinate of a digit; yields what must hold for it to be one."""
-        b, digit, solved = self.b, self.digits[k], self.site.solved[k]
-        rest = b.apply("sub", digit, b.constant(solved.shift, self.type))
-        for coordinate, factor in solved.moves:
-            rest = b.apply("sub", rest, b.apply("mul", self.at[coordinate], b.constant(factor, self.type)))
+    def solve(self, k: int, inner: bool = False) -> Iterator[Value]:
+        """Finds the coordinate of a digit; yields what must hold for it to be one. `inner`: it is in its range."""
+        b, solved, zero = self.b, self.site.solved[k], self.b.constant(0, self.type)
+        rest = self.left(k, solved.moves)
         if solved.coordinate is None:
-            yield b.apply("eq", rest, b.constant(0, self.type))
+            if not inner:
+                yield b.apply("eq", rest, zero)
             return
-        at = rest if solved.sign > 0 else b.apply("neg", rest)
+        at = rest if solved.factor > 0 else b.apply("neg", rest)
+        if solved.stride > 1:
+            stride = b.constant(solved.stride, self.type)
+            yield b.apply("eq", b.apply("rem", at, stride), zero)
+            at = b.apply("div", at, stride)
         self.at[solved.coordinate] = at
-        unsigned = U64 if self.type == I64 else U32  # a negative one is too large
-        yield b.apply("lt", b.convert(at, unsigned), b.convert(self.length(solved.coordinate), unsigned))
+        if not inner:
+            unsigned = U64 if self.type == I64 else U32  # a negative one is too large
+            yield b.apply("lt", b.convert(at, unsigned), b.convert(self.length(solved.coordinate), unsigned))
+
+    def left(self, k: int, moves: Iterable[tuple[Coordinate, int]]) -> Value:
+        """Of a digit, without its shift and some moves."""
+        b = self.b
+        rest = b.apply("sub", self.digits[k], b.constant(self.site.solved[k].shift, self.type))
+        for coordinate, factor in moves:
+            rest = b.apply("sub", rest, b.apply("mul", self.at[coordinate], b.constant(factor, self.type)))
+        return rest
+
+    def start(self, coordinate: Coordinate) -> tuple[Value, int]:
+        """Where a coordinate that is summed over begins, and in what steps it goes on, so that a digit in strides is
+        that of an execution."""
+        b, found = self.b, self.site.strided(coordinate)
+        if found is None:
+            return b.constant(0, self.type), 1
+        (k, factor), solved = found, self.site.solved[found[0]]
+        rest = self.left(k, [move for move in solved.moves if move[0] != coordinate])
+        stride = b.constant(solved.stride, self.type)
+        least = b.apply("rem", rest if factor > 0 else b.apply("neg", rest), stride)
+        return b.apply("rem", b.apply("add", least, stride), stride), solved.stride
 
     def trips(self, coordinate: Coordinate) -> int:
         """The number of iterations, where it is a constant."""
@@ -218,6 +243,8 @@ class Slice:
                 return self.b.convert(self._builtin(name, axis), value.type)
             case If():
                 return self._branches(op, op.results.index(value))
+            case For():
+                return self._loop(op, op.results.index(value))
             case op if isinstance(op, _PURE) or self.is_copied_load(op):
                 return self._copy(op)
         raise NotSliceable
@@ -237,6 +264,38 @@ class Slice:
             sides.append(region.block((), (result,)))
         then, orelse = sides
         return self.b.if_(cond, then, orelse)[0]
+
+    def _loop(self, op: For, k: int) -> Value:
+        """A result of a loop that is run again, with what it carries for that."""
+        carried = self._carried(op, k)
+        inits = tuple(self.value(op.inits[j]) for j in carried)
+        lower, upper, counter = self.value(op.lower), self.value(op.upper), op.body.args[0]
+        args = [op.body.args[j + 1] for j in carried]
+        fresh = [Value(arg.type, arg.name) for arg in (counter, *args)]
+        with self.b.region() as region, self.scope():
+            for arg, copy in zip((counter, *args), fresh, strict=True):
+                self.bind(arg, copy)
+            results = tuple(self.value(op.body.results[j]) for j in carried)
+        found = self.b.for_(lower, upper, inits, op.step, region.block(tuple(fresh), results), op.unroll)
+        self.emitter.again[id(self.b.ops[-1])] = op
+        return found[carried.index(k)]
+
+    def _carried(self, op: For, k: int) -> list[int]:
+        """What a result comes from, of all that the loop carries, and in what order it is said."""
+        found, todo, seen = {k}, [op.body.results[k]], set[Value]()
+        numbers = {arg: j for j, arg in enumerate(op.body.args[1:])}
+        while todo:
+            value = todo.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            if value in numbers and numbers[value] not in found:
+                found.add(numbers[value])
+                todo.append(op.body.results[numbers[value]])
+            defined = self.emitter.definition.get(value)
+            if defined is not None:
+                todo += (*operands(defined), *(v for inner in blocks(defined) for v in free_values(inner)))
+        return sorted(found)
 
     def _is_input(self, ptr: Value) -> bool:
         """Memory that outlives the launch and that the gradient does not write."""

@@ -1,0 +1,196 @@
+"""Kernels as people write them: right under every plan, and at a real size no element of an input is added to
+atomically that could be gathered, or stored by its reader."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+from derived import kernel_of
+from every_plan import under_every_plan
+from kernelgrad.explain.counted import counts
+from kernelgrad.runtime.config import make_launch
+
+I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741
+XY = "int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;"
+
+
+@dataclass(frozen=True)
+class Idiom:
+    """`k(T *out, const T *a[, const T *b], int ...)`. `sizes` and `launch`: of arrays and of the launch, from the
+    numbers; `small`, `large`: the numbers, of a launch that runs and of one that is planned. `atomics`: for each
+    element of the largest array, at most."""
+
+    body: str
+    numbers: str
+    small: tuple[int, ...]
+    large: tuple[int, ...]
+    sizes: Any
+    launch: Any
+    arrays: str = "out a"
+    atomics: float = 0
+
+    def text(self, real: str) -> str:
+        out, *inputs = self.arrays.split()
+        arrays = ", ".join((f"{real} *{out}", *(f"const {real} *{name}" for name in inputs)))
+        numbers = ", ".join(f"int {name}" for name in self.numbers.split())
+        return f"__global__ void k({arrays}, {numbers}) {{ {self.body.replace('REAL', real)} }}"
+
+
+def flat(n: int) -> tuple[int, int]:
+    return -(-n // 256), 256
+
+
+def flat_small(n: int) -> tuple[int, int]:
+    return -(-n // 32), 32
+
+
+def pool(before: str, each: str, result: str) -> str:
+    return f"""{I} if (i >= N * OH * OW) return;
+    int ow = i % OW, oh = i / OW % OH, n = i / (OW * OH);
+    REAL s = 0;
+    {before}
+    for (int dy = -1; dy <= 1; dy++) for (int dx = -1; dx <= 1; dx++) {{
+      int y = oh * 2 + dy, x = ow * 2 + dx;
+      if (y >= 0 && y < H && x >= 0 && x < W) {{ s += a[(n * H + y) * W + x]; {each} }}
+    }}
+    out[i] = {result};"""
+
+
+POOL_SIZES = (lambda N, H, W, OH, OW: (N * OH * OW, N * H * W), lambda N, H, W, OH, OW: N * OH * OW)
+STRIDED = """
+  if (x >= OW || y >= OH) return;
+  REAL s = 0;
+  for (int c = 0; c < C; c++) for (int r = 0; r < R; r++) for (int q = 0; q < R; q++) {
+    int iy = y * S + r - P, ix = x * S + q - P;
+    if (iy < 0 || iy >= H || ix < 0 || ix >= W) continue;
+    s += a[(c * H + iy) * W + ix] * w[((k_ * C + c) * R + r) * R + q];
+  }
+  out[(k_ * OH + y) * OW + x] = s;"""
+
+
+def _strided_sizes(C: int, H: int, W: int, OH: int, OW: int, S: int, P: int, R: int, K: int) -> tuple[int, ...]:
+    return K * OH * OW, C * H * W, K * C * R * R
+
+
+IDIOMS = {
+    "average pooling": Idiom(
+        pool("int cnt = 0;", "cnt++;", "s / cnt"),
+        "N H W OH OW",
+        (2, 6, 8, 3, 4),
+        (64, 256, 256, 128, 128),
+        *POOL_SIZES,
+    ),
+    "average pooling, odd": Idiom(
+        pool("", "", "s / 9"), "N H W OH OW", (2, 7, 5, 4, 3), (64, 255, 255, 128, 128), *POOL_SIZES
+    ),
+    "a convolution in strides": Idiom(
+        f"{XY} int k_ = blockIdx.z; {STRIDED}",
+        "C H W OH OW S P R K",
+        (2, 7, 9, 4, 5, 2, 1, 3, 2),
+        (64, 256, 256, 128, 128, 2, 1, 3, 64),
+        _strided_sizes,
+        lambda C, H, W, OH, OW, S, P, R, K: ((-(-OW // 16), -(-OH // 8), K), (16, 8)),
+        "out a w",
+    ),
+    "a convolution in strides of three": Idiom(
+        f"{XY} int k_ = blockIdx.z; {STRIDED}",
+        "C H W OH OW S P R K",
+        (1, 9, 10, 3, 4, 3, 2, 4, 2),
+        (64, 256, 256, 86, 86, 3, 2, 4, 64),
+        _strided_sizes,
+        lambda C, H, W, OH, OW, S, P, R, K: ((-(-OW // 16), -(-OH // 8), K), (16, 8)),
+        "out a w",
+    ),
+    "image to columns": Idiom(
+        f"""{I} if (i >= C * H * W) return;
+        int w = i % W, h = (i / W) % H, c = i / (W * H);
+        for (int ky = 0; ky < 3; ky++) for (int kx = 0; kx < 3; kx++) {{
+          int y = h + ky - 1, x = w + kx - 1;
+          out[((c * 9 + ky * 3 + kx) * H + h) * W + w]
+            = (y >= 0 && x >= 0 && y < H && x < W) ? a[(c * H + y) * W + x] : 0;
+        }}""",
+        "C H W",
+        (2, 4, 5),
+        (16, 256, 256),
+        lambda C, H, W: (9 * C * H * W, C * H * W),
+        lambda C, H, W: C * H * W,
+    ),
+    "a pixel shuffle": Idiom(
+        f"""{I} int OW = W * r, OH = H * r;
+        if (i >= N * C * OH * OW) return;
+        int ow = i % OW, oh = i / OW % OH, c = i / (OW * OH) % C, n = i / (OW * OH * C);
+        REAL v = a[((n * C * r * r + c * r * r + (oh % r) * r + ow % r) * H + oh / r) * W + ow / r];
+        out[i] = v * v;""",
+        "N C H W r",
+        (2, 2, 3, 4, 2),
+        (4, 8, 128, 128, 2),
+        lambda N, C, H, W, r: (N * C * H * W * r * r,) * 2,
+        lambda N, C, H, W, r: N * C * H * W * r * r,
+    ),
+    "causal scores": Idiom(
+        f"""{I} if (i >= B * NH * T * T) return;
+        int t2 = i % T, t = (i / T) % T;
+        if (t2 > t) {{ out[i] = -1e3; return; }}
+        int h = (i / (T * T)) % NH, b = i / (NH * T * T), C3 = C * 3, hs = C / NH;
+        const REAL *q = a + b * T * C3 + t * C3 + h * hs, *k = a + b * T * C3 + t2 * C3 + h * hs + C;
+        REAL v = 0;
+        for (int d = 0; d < hs; d++) v += q[d] * k[d];
+        out[i] = v / hs;""",
+        "B T C NH",
+        (2, 5, 6, 2),
+        (2, 512, 384, 6),
+        lambda B, T, C, NH: (B * NH * T * T, B * T * 3 * C),
+        lambda B, T, C, NH: B * NH * T * T,
+    ),
+}
+
+
+def made(idiom: Idiom, numbers: tuple[int, ...], real: Any) -> tuple[list[Any], Any]:
+    rng = np.random.default_rng(3)
+    arrays = [np.zeros(n, real) if k == 0 else rng.random(n).astype(real) for k, n in enumerate(idiom.sizes(*numbers))]
+    return arrays, idiom.launch(*numbers)
+
+
+@pytest.mark.parametrize("name", IDIOMS)
+def test_under_every_plan(name: str) -> None:
+    idiom = IDIOMS[name]
+    arrays, shape = made(idiom, idiom.small, np.float64)
+    grid, block = flat_small(shape) if isinstance(shape, int) else shape
+    kernel, listed = kernel_of(idiom.text("double")), ", ".join(idiom.arrays.split())
+    rng = np.random.default_rng(5)
+    seed, ways = rng.standard_normal(arrays[0].size), [rng.standard_normal(a.size) for a in arrays[1:]]
+    kernel.check(grid, block, *[a.copy() for a in arrays], *idiom.small)
+    tangent = np.zeros(arrays[0].size)
+    kg.jvp(kernel, listed)[grid, block](*[a.copy() for a in arrays], *idiom.small, tangent, *[w.copy() for w in ways])
+    for options in ({}, {"primal": False, "keep": "out", "assign": ", ".join(idiom.arrays.split()[1:])}):
+
+        def run(options: dict[str, Any] = options) -> list[Any]:
+            held = 7.0 if options else 0.0
+            adjoints = [seed.copy(), *(np.full(a.size, held) for a in arrays[1:])]
+            kg.gradient(kernel, listed, **options)[grid, block](*[a.copy() for a in arrays], *idiom.small, *adjoints)
+            return adjoints[1:]
+
+        found = under_every_plan(run)
+        for plan, adjoints in found.items():
+            for got, wanted in zip(adjoints, found["as launched"], strict=True):
+                np.testing.assert_allclose(got, wanted, rtol=1e-11, atol=1e-12, err_msg=plan)
+        along = sum(float(d @ w) for d, w in zip(found["as launched"], ways, strict=True))
+        np.testing.assert_allclose(along, float(seed @ tangent), rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", IDIOMS)
+def test_what_a_large_launch_costs(name: str) -> None:
+    idiom = IDIOMS[name]
+    sizes, shape = idiom.sizes(*idiom.large), idiom.launch(*idiom.large)
+    launch = make_launch(*(flat(shape) if isinstance(shape, int) else shape))
+    out, *inputs = idiom.arrays.split()
+    gradient = kg.gradient(kernel_of(idiom.text("float")), [out, *inputs], primal=False, keep=[out], assign=inputs)
+    arrays = tuple(np.empty(n, np.float32) for n in sizes)
+    found = counts(gradient.planned(launch, (*arrays, *idiom.large), {}, on_gpu=True))
+    assert found.atomics <= idiom.atomics * max(sizes)
+    assert found.tape == 0
