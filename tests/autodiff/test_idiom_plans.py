@@ -132,6 +132,45 @@ IDIOMS = {
         lambda N, C, H, W, r: (N * C * H * W * r * r,) * 2,
         lambda N, C, H, W, r: N * C * H * W * r * r,
     ),
+    "an activation behind a convolution": Idiom(
+        """int l = blockIdx.x * blockDim.x + threadIdx.x, d = blockIdx.y, n = blockIdx.z;
+        if (l >= L) return;
+        const REAL *row = a + (n * D + d) * L;
+        REAL s = b[d];
+        for (int k = 0; k < 4; k++) { int j = l + k - 3; if (j >= 0) s += w[d * 4 + k] * row[j]; }
+        out[(n * D + d) * L + l] = s / (1 + exp(-s));""",
+        "N D L",
+        (2, 3, 13),
+        (8, 512, 2048),
+        lambda N, D, L: (N * D * L, N * D * L, 4 * D, D),
+        lambda N, D, L: ((-(-L // 128), D, N), 128),
+        "out a w b",
+    ),
+    "a leak behind a convolution": Idiom(
+        f"""{I} if (i >= n) return;
+        REAL s = 0;
+        for (int k = 0; k < 9; k++) s += (k + 1) * a[i + k] / 9;
+        if (s > 2) {{ s = 2 + log(s - 1); if (s > 3) s = sqrt(s); }}
+        out[i] = s * s;""",
+        "n",
+        (75,),
+        (1 << 22,),
+        lambda n: (n, n + 8),
+        lambda n: n,
+    ),
+    "distances": Idiom(
+        """int j = blockIdx.x * blockDim.x + threadIdx.x, i = blockIdx.y * blockDim.y + threadIdx.y;
+        if (i >= n || j >= m) return;
+        REAL s = 0;
+        for (int d = 0; d < D; d++) { REAL e = a[i * D + d] - b[j * D + d]; s += e * e; }
+        out[i * m + j] = sqrt(s + REAL(0.01));""",
+        "n m D",
+        (5, 9, 3),
+        (1024, 1024, 64),
+        lambda n, m, D: (n * m, n * D, m * D),
+        lambda n, m, D: ((-(-m // 16), -(-n // 16)), (16, 16)),
+        "out a b",
+    ),
     "causal scores": Idiom(
         f"""{I} if (i >= B * NH * T * T) return;
         int t2 = i % T, t = (i / T) % T;

@@ -43,6 +43,11 @@ _GATHERED: Forced = [
     ("autodiff.accumulate.gather.pattern", "_LONG", _HUGE),
     ("launches.choice.gather_parts", "_FEW", 0),
 ]
+_STAGED: Forced = [
+    ("launches.choice.gathers", "_FEWEST_USES", 0),
+    ("launches.choice.gathers", "_STAGING", -_HUGE),
+    ("launches.choice.staging", "_CHEAP", 0),
+]
 _WIDE: Forced = [("autodiff.accumulate.gather.pattern", "_MANY", 1)]
 _LONG: Forced = [("launches.choice.choose", "_LARGE_TAPE", -1)]
 _PIECES: Forced = [
@@ -86,6 +91,7 @@ PLANS: dict[str, Forced] = {
     "in two": _IN_TWO,
     "gathered": _GATHERED,
     "gathered as on a GPU": [*_GATHERED, *_WIDE, _ways()],
+    "gathered and staged": [*_GATHERED, *_STAGED],
     "a large tape": _LONG,
     "a large tape in two": [*_LONG, *_IN_TWO],
     "long sums": _PIECES,
@@ -93,7 +99,7 @@ PLANS: dict[str, Forced] = {
     "exchanged": [*_EXCHANGED, _ways(on_gpu=True)],
     "as on a GPU": [*_ON_GPU, *_CROWDED],
     "in cells of blocks": _CELLS,
-    "in two on a GPU": [*_ON_GPU, *_IN_TWO, *_GATHERED, *_WIDE],
+    "in two on a GPU": [*_ON_GPU, *_IN_TWO, *_GATHERED, *_STAGED, *_WIDE],
 }
 
 

@@ -178,7 +178,16 @@ class LaunchPlan:
 
         sizes = self.sizes
         tape = None if sizes is None else {key: Number(int(each[0])) for key, each in sizes.items()}
-        return needs_of(self.variant, self.sized, tape, self.segment)
+        return (*needs_of(self.variant, self.sized, tape, self.segment), *self.staged)
+
+    @cached_property
+    def staged(self) -> list[Need]:
+        """Memory in which threads leave what gathers are given."""
+        if not self.gathers:
+            return []
+        from .memory.staged_values import staged_values
+
+        return staged_values(g.kernel.function for g in self.gathers)
 
     def prepare(self, at: Preparation) -> list[Step]:
         """Makes what the launch needs, and gives its steps, in order."""
@@ -335,6 +344,13 @@ def _leave(plan: LaunchPlan, at: Preparation) -> None:
     supply(row_memory(plan.variant), sized(at.launch, at.bound), at.placement, at.stream, at.own)
 
 
+def _stage(plan: LaunchPlan, at: Preparation) -> None:
+    from .memory.buffers import supply
+    from .memory.tape_memory import sized
+
+    supply(plan.staged, sized(at.launch, at.bound), at.placement, at.stream, at.own)
+
+
 def _cut(plan: LaunchPlan, at: Preparation) -> None:
     assert plan.segment is not None
     at.own.supplied[SEGMENT] = Supplied(plan.segment)
@@ -378,6 +394,7 @@ _PARTS: tuple[tuple[Callable[[LaunchPlan], Any], Part], ...] = (
     (lambda plan: plan.variant.derivative.cells, _tell_lengths),
     (lambda plan: plan.renumbers, _renumber),
     (lambda plan: plan.variant.options.facts.exchanged, _leave),
+    (lambda plan: plan.staged, _stage),
     (lambda plan: plan.segment is not None, _cut),
     (lambda plan: plan.variant.places, _keep),
     (lambda plan: plan.variant.derivative.won_buffers, _add_winners),

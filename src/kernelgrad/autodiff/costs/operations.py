@@ -22,7 +22,7 @@ ARITHMETIC = {
     **dict.fromkeys(UNFUSED.values(), 1),
 }
 FUNCTION = 16  # any other
-_LOAD = 4
+LOAD = 4
 
 
 def cost(block: Block, times: Callable[[For], float] = lambda _: 1) -> float:
@@ -31,7 +31,7 @@ def cost(block: Block, times: Callable[[For], float] = lambda _: 1) -> float:
     total = 0.0
     for op in block.ops:
         if isinstance(op, Load):
-            total += _LOAD
+            total += LOAD
         elif isinstance(op, If) and not is_second_run(op, definition):
             total += max(cost(op.then, times), cost(op.orelse, times))
         elif isinstance(op, Apply) and isinstance(op.result.type, Scalar) and op.result.type.is_float:

@@ -121,7 +121,10 @@ class Forms:
         if forms is not self:
             yield from forms.gathers(launch)
             return
-        for chosen in self._found(launch).gathers:
+        found = self._found(launch).gathers
+        if found:
+            yield from self.gathers_of().stages(found, launch)
+        for chosen in found:
             yield from self.gathers_of().launches(chosen, launch, launch.ways.on_cpu)
 
     def chooser(self, launch: KnownLaunch) -> Chooser:

@@ -21,22 +21,28 @@ from ...autodiff.accumulate.gather.kernel import Emitted, emitted_gather
 from ...autodiff.accumulate.gather.pattern import Finder
 from ...autodiff.accumulate.gather.plan import WIDTH, Box, Gather, by_axes
 from ...autodiff.accumulate.gather.slices import NotSliceable
+from ...autodiff.accumulate.gather.staging import staged_names, staging_function
 from ...autodiff.costs.operations import cost
 from ...autodiff.prepare.options import Options
 from ...autodiff.prepare.prepared import Derivations, Prepared
 from ...autodiff.reverse import Derivation
 from ...deep import deeply
 from ...errors import KernelGradError
-from ...ir.ops import For, Function, Value
+from ...ir.ops import Barrier, BarrierReduce, For, Function, Value, Warp, While
+from ...ir.traverse import kinds
 from ...ir.types import F32, F64, Pointer
 from ...kernel import Kernel
 from ...runtime.arguments import Supplied
 from ...runtime.config import Launch, make_launch
 from ...runtime.integers import KnownLaunch
 from . import gather_parts
+from .staging import staged_numbers
 
 _MOST_OPERATIONS = 8000  # that a gather may begin with: a stencil of 27 weighted points has 2,600
 _MOST_AGAIN = 4
+_FEWEST_USES = 3  # of a value that is staged
+_STAGING = 24  # what an execution must save by it
+_MOST_STAGED = 1 << 31  # bytes, of values as large as they come
 _BLOCKS = ((WIDTH,), (32, 8), (32, 8, 1))
 
 
@@ -73,6 +79,7 @@ class Gathers:
         self._patterns: dict[PatternKey, _Pattern | None] = {}
         self._kernels: dict[tuple[Gather, PatternKey], Kernel | None] = {}
         self._emitted: dict[tuple[Gather, PatternKey], Emitted] = {}
+        self._stages: dict[tuple[tuple[int, ...], PatternKey], Kernel] = {}
 
     def find(
         self,
@@ -103,14 +110,54 @@ class Gathers:
         own = Executions(analyse(pattern.function, apart=False), sums.shape, known)
         finder = Finder(pattern.function, own, in_blocks)
         shadows = {p.name: p.value for p in pattern.function.params}
-        found = []
+        gathers = list[tuple[Gather, Box]]()
         for name, nbytes in candidates:
             chosen = finder.find(name, shadows[pattern.derivation.adjoints[name].name], nbytes, name in owned)
             if chosen is not None:
-                gather = replace(chosen[0], writes=chosen[0].covers and name in assigned)
-                if self._pays(gather, key, own, options.deterministic):
-                    found.append(Chosen(gather, chosen[1], key))
-        return tuple(found)
+                gathers.append((replace(chosen[0], writes=chosen[0].covers and name in assigned), chosen[1]))
+        found, staged = dict[str, Chosen](), set[int]()
+        for _ in range(2):  # what one has staged, another may use
+            for gather, box in gathers:
+                forms = (gather, *self._staged(gather, key, own, finder.uses[gather.name], staged))
+                paying = [form for form in forms if self._pays(form, key, own, options.deterministic)]
+                if paying and gather.name not in found:
+                    best = min(paying, key=lambda form: self._cost(form, key, own))
+                    found[gather.name] = Chosen(best, box, key)
+                    staged.update(best.staged)
+        return tuple(found[gather.name] for gather, _ in gathers if gather.name in found)
+
+    def _staged(self, gather: Gather, key: PatternKey, sums: Sums, uses: int, staged: set[int]) -> Iterator[Gather]:
+        """The gather with values that a launch before it computes, where it needs each of them several times, or they
+        are `staged` anyway. `uses`: how often each thread reads an element."""
+        pattern = self._patterns[key]
+        assert pattern is not None
+        if not kinds(pattern.function.body).isdisjoint((Barrier, BarrierReduce, Warp, While)):
+            return
+        shadow = next(p for p in pattern.function.params if p.name == pattern.derivation.adjoints[gather.name].name)
+        numbers = staged_numbers(pattern.function, gather, shadow.value)
+        nbytes = len(numbers) * F64.size * math.prod(sums.shape.grid) * math.prod(sums.shape.block)
+        often = uses >= _FEWEST_USES * len(numbers) and nbytes <= _MOST_STAGED
+        if numbers and (often or staged.issuperset(numbers)):
+            yield replace(gather, staged=numbers)
+
+    def stages(self, found: tuple[Chosen, ...], launch: Launched) -> Iterator[Step]:
+        """The launch that computes what gathers are given, if any is."""
+        numbers = tuple(sorted({number for chosen in found for number in chosen.gather.staged}))
+        if not numbers:
+            return
+        key = found[0].pattern
+        if (numbers, key) not in self._stages:
+            self._stages[numbers, key] = self._staging(numbers, key)
+        yield self._stages[numbers, key], make_launch(launch.grid, launch.block), {}
+
+    @deeply
+    def _staging(self, numbers: tuple[int, ...], key: PatternKey) -> Kernel:
+        pattern = self._patterns[key]
+        assert pattern is not None
+        function = staging_function(pattern.function, numbers)
+        adjoints = frozenset(p.name for p in pattern.derivation.adjoints.values()) | staged_names(numbers)
+        module = pipeline.finish_derivative(function, self.kernel.module, adjoints=adjoints)
+        return Kernel(function.name, module, self.kernel.variable)
 
     def launches(self, chosen: Chosen, launch: Launched, on_cpu: bool) -> Iterator[Step]:
         """The kernels of a gather that was found, and what the launcher supplies to each."""
@@ -139,8 +186,16 @@ class Gathers:
         affordable = (
             ATOMIC_INSTRUCTIONS * (gather.taps or len(gather.sites)) * gather.span * math.prod(gather.tile or ())
         )
-        once, again = cost(kernel.function.body), self._again(gather, key, sums)
-        return again <= _MOST_AGAIN * affordable if at_any_cost else once + again <= affordable
+        if at_any_cost:
+            return self._again(gather, key, sums) <= _MOST_AGAIN * affordable
+        return self._cost(gather, key, sums) <= affordable
+
+    def _cost(self, gather: Gather, key: PatternKey, sums: Sums) -> float:
+        """Of one that can be built: of an execution, with its share of what is staged before."""
+        kernel = self._kernels[gather, key]
+        assert kernel is not None
+        staging = _STAGING if gather.staged else 0
+        return cost(kernel.function.body) + self._again(gather, key, sums) + staging
 
     def _again(self, gather: Gather, key: PatternKey, sums: Sums) -> float:
         """What loops of the pattern that run again cost, beyond one iteration of each."""
@@ -170,7 +225,7 @@ class Gathers:
         param = next(p for p in pattern.function.params if p.name == shadow)
         emitted = self._emitted[gather, key] = emitted_gather(pattern.function, gather, param, most)
         function = emitted.function
-        adjoints = frozenset(p.name for p in pattern.derivation.adjoints.values())
+        adjoints = frozenset(p.name for p in pattern.derivation.adjoints.values()) | staged_names(gather.staged)
         tuning = replace(PLAIN, totals=gather.totals)
         shadows = frozenset((shadow,))
         module = pipeline.finish_derivative(function, self.kernel.module, shadows, tuning=tuning, adjoints=adjoints)

@@ -183,3 +183,8 @@ def test_parts_have_each_element_once(inner: tuple[tuple[int, int], ...], monkey
         within = [lo <= f and f + n - 1 <= hi for (lo, hi), f, n in zip(inner, own.first, own.extents, strict=True)]
         assert part.part == "border" or all(within[1:])
     assert (seen == 1).all()
+
+
+def test_parts_that_are_deep() -> None:
+    launch = gather_parts.launch_of(Box((0, 0, 0), (2, 1, 96), (1, 2, 2), ((0, 1), (0, 0), (0, 95))))
+    assert launch.block[2] <= 64 and launch.grid[2] * launch.block[2] == 96

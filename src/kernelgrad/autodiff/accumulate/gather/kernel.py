@@ -27,6 +27,7 @@ from ....ir.types import I32, I64, U32, U64, Pointer, Scalar
 from ....transforms.unroll import constants_of
 from .plan import GRID_AXES, WIDTH, Gather
 from .slices import NotSliceable, Slice, over, together
+from .staging import parameter
 from .updates import updates_of
 from .windows import Windows
 
@@ -69,6 +70,7 @@ class Emitter:
         self.params = {p.value for p in pattern.params if p.variable is None}
         ops = list(walk(pattern.body))
         self.indices = {ops[index.number].result: index for index in gather.indices}
+        self.staged = {ops[k].result: parameter(k, ops[k].result.type) for k in gather.staged}  # type: ignore[arg-type]
 
     def count_copy(self) -> None:
         self.copied += 1
@@ -94,7 +96,8 @@ class Emitter:
         body = Block((), (*self.top.ops, *self.b.ops), ())
         if sum(1 for _ in walk(body)) > self.most:
             raise NotSliceable
-        return replace(self.pattern, name=name, params=(*given, *told), body=body, launch_bounds=())
+        params = (*given, *told, *self.staged.values())
+        return replace(self.pattern, name=name, params=params, body=body, launch_bounds=())
 
     def _whole(self) -> None:
         b, span = self.b, self.gather.span

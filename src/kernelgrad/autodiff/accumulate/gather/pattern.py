@@ -73,6 +73,7 @@ class Finder:
         self.threads = tuple(g * b for g, b in zip(shape.grid, shape.block, strict=True))
         self.conditions = Conditions(sums, tuple(map(AxisDigits, self.threads)))
         self.reached: dict[Coordinate, Range] = {}
+        self.uses: dict[str, int] = {}  # how often a thread reads elements of what was looked for
 
     def find(self, name: str, shadow: Value, nbytes: int, owned: bool = False) -> tuple[Gather, Box] | None:
         """`owned`: each element is read by one thread, which could store its adjoint: gathered where these stores would
@@ -96,6 +97,7 @@ class Finder:
         assert isinstance(type, Scalar)
         found = [read for read in reads if read is not None]
         self.reached = self._reached(found)
+        self.uses[name] = sum(map(_iterations, found))
         for steps in dict.fromkeys((self._steps(found), self._steps(found, in_strides=True))):
             if steps and not any(s % type.size or r.const % type.size for s in steps for r in found):
                 gather = self._in_steps(name, steps, found, nbytes, type, owned)
@@ -489,6 +491,10 @@ class Finder:
             return terms[0][0].number, terms[0][0].digit
         whole = (axis for axis in range(3) if sum_.coefficients == index_along(axis, self.sums.shape))
         return next(((axis, None) for axis in whole), None)
+
+
+def _iterations(read: _Read) -> int:
+    return math.prod(high - low + 1 for c, (low, high) in read.ranges.items() if c.kind == "loop")
 
 
 def _extent(read: _Read, step: int, moved: set[int]) -> int | None:

@@ -76,7 +76,8 @@ class Gather:
     at its border. `contiguous`: the first digit is that of neighbours in memory. `taps`: so many executions, the same
     for every element, are written out, and a thread's elements are neighbours (see `windows`); 0 where loops run over
     them. `tile`: so many elements along each of the first digits are a block's, whose threads add up together (see
-    `block_sums`); None where they are threads' own. `totals`: how long sums are made."""
+    `block_sums`); None where they are threads' own. `totals`: how long sums are made. `staged`: operations of the
+    pattern, by number, whose results threads have left in memory (see `staging`)."""
 
     name: str
     sites: tuple[Site, ...]
@@ -93,6 +94,7 @@ class Gather:
     axes: tuple[int, ...] = (1, 1, 1)
     doubtful: tuple[int, ...] = ()
     totals: Totals | None = None
+    staged: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

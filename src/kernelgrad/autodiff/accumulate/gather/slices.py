@@ -22,6 +22,7 @@ from ....ir.ops import (
     Member,
     Offset,
     Op,
+    Param,
     PtrCast,
     PtrDiff,
     Value,
@@ -31,6 +32,7 @@ from ....ir.types import I64, U32, U64
 from ....transforms.unroll import trips
 from .conditions import Coordinate
 from .plan import Site
+from .staging import thread_number
 
 if TYPE_CHECKING:
     from .kernel import Emitter
@@ -209,6 +211,8 @@ class Slice:
         """Whether it may be computed although an earlier condition fails."""
         if value in self.known or value in self.emitter.indices:
             return True
+        if value in self.emitter.staged:
+            return False
         op = self.emitter.definition.get(value)
         if op is None or isinstance(op, Constant | Builtin):
             return True
@@ -223,7 +227,8 @@ class Slice:
     def _needs(self, value: Value) -> tuple[Value, ...]:
         """What must be known before it is copied."""
         op = self.emitter.definition.get(value)
-        if value in self.emitter.indices or not (isinstance(op, _PURE) or self.is_copied_load(op)):
+        told = value in self.emitter.indices or value in self.emitter.staged
+        if told or not (isinstance(op, _PURE) or self.is_copied_load(op)):
             return ()
         return operands(op)
 
@@ -233,6 +238,8 @@ class Slice:
     def _compute(self, value: Value) -> Value:
         op = self.emitter.definition.get(value)
         match op:
+            case _ if value in self.emitter.staged:
+                return self._staged(self.emitter.staged[value])
             case _ if value in self.emitter.indices:
                 index = self.emitter.indices[value]
                 at = self._index(index.axis) if index.digit is None else self._digit(index.axis, index.digit)
@@ -248,6 +255,11 @@ class Slice:
             case op if isinstance(op, _PURE) or self.is_copied_load(op):
                 return self._copy(op)
         raise NotSliceable
+
+    def _staged(self, param: Param) -> Value:
+        """What the thread left in memory."""
+        number = thread_number(self.b, self._index, lambda axis: self.emitter.number(f"_threads_{axis}"))
+        return self.b.load(self.b.offset(param.value, number))
 
     def _copy(self, op: Op) -> Value:
         self.emitter.count_copy()
