@@ -27,6 +27,8 @@ NOT_IN_TURNS = {
     "all threads one cell, and others": FILL + "y[i] = s[t] * s[3] + s[t + 1];",
     "an index from memory": FILL + "y[i] = s[(int)(x[i] * x[i] * 8)] + s[t];",
     "in a loop without barriers": FILL + "T a = 0; for (int j = 0; j < n % 5; ++j) a += s[t + j] * a + s[t]; y[i] = a;",
+    "an index that comes round": FILL + "unsigned q = (t * 65536u + n / 1000) * 65536u; y[i] = s[q] * s[t + 1];",
+    "a long one": FILL + "size_t q = t * 4294967296ull + n / 1000; y[i] = s[q * 4294967296ull] * s[t + 1];",
 }
 
 

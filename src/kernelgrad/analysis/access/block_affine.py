@@ -7,6 +7,8 @@ from ...ir.ops import Apply, Builtin, Constant, GlobalRef, Member, Offset, Op, P
 from ...ir.types import Pointer, Scalar, Struct
 from .affine import Affine
 
+_SPARE = 12  # bits of an index: what is less steep than the rest does not come round within the axes of a block
+
 
 class Slopes:
     """`counter`: of a loop, of which sums may have multiples; other values than thread indices are in them if they are
@@ -33,6 +35,7 @@ class Slopes:
                 return Affine(0, ((("thread_idx", axis), 1),))
             case Apply(fn, args) if _is_index(value) and all(map(_is_index, args)):
                 found = self._apply(fn, args)
+                found = found if found is None or self._is_whole(found, value) else None
         return Affine(0, ((value, 1),)) if found is None and value in self.uniform else found
 
     def _apply(self, fn: str, args: tuple[Value, ...]) -> Affine | None:
@@ -54,6 +57,13 @@ class Slopes:
             case "shl", [a, b] if not b.terms and 0 <= b.const < 31:
                 return a.times(1 << b.const)
         return None
+
+    def _is_whole(self, sum_: Affine, value: Value) -> bool:
+        """Whether the value differs between threads as the sum does: a steep one comes round within a block, as in 32
+        bits `((t << 16) + n) << 16`, which is the same for all. What is uniform does so in all threads alike."""
+        assert isinstance(value.type, Scalar)
+        steepest = 1 << (value.type.bits - _SPARE)
+        return all(abs(n) <= steepest or basis in self.uniform for basis, n in sum_.terms)
 
     def address(self, ptr: Value) -> Affine | None:
         """In bytes from where the pointer's memory begins."""
