@@ -93,6 +93,24 @@ def union_defaults(y: Any, x: Any) -> Any:
 
 @theme.case(
     """
+    struct V { float x, y; __device__ V(float a, float b) : x(a), y(b) {} };
+    struct Plain { float x, y; };
+    __global__ void k(float* y, const float* x) {
+      V a = V({x[0], x[1]}), b({x[1], 1}); Plain c = Plain({x[0], 2});
+      a = V({a.y, a.x});
+      y[0] = a.x; y[1] = b.x + b.y; y[2] = c.x * c.y;
+    }
+    """,
+    zeros(3),
+    floats(2),
+    block=1,
+)
+def made_of_a_list(y: Any, x: Any) -> Any:
+    return np.array([x[1], x[1] + 1, 2 * x[0]])
+
+
+@theme.case(
+    """
     class Counter {
      public:
       __device__ explicit Counter(int start) : n_(start) {}
