@@ -9,6 +9,7 @@ import pytest
 
 import kernelgrad as kg
 from derived import kernel_of
+from every_plan import forced
 from kernelgrad.derivatives.gradient import Gradient
 from kernelgrad.launches import vector_width as launcher
 from kernelgrad.runtime.config import make_launch
@@ -365,3 +366,34 @@ def launched_text(gradient: Any) -> str:
         zeros = [np.zeros(size, np.float32) for _ in range(6)]
         gradient[8, BLOCK](*zeros[:4], size, M, *zeros[4:])
     return str(is_vectorized(gradient)[0].source(0))
+
+
+SUM = """
+__global__ void k(const float *x, float *y, int n) {
+    extern __shared__ float s[];
+    int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
+    s[t] = i < n ? x[i] * x[i] : 0.0f;
+    __syncthreads();
+    for (int d = blockDim.x / 2; d > 0; d >>= 1) { if (t < d) s[t] += s[t + d]; __syncthreads(); }
+    if (t == 0) y[blockIdx.x] = s[0];
+}
+"""
+
+
+def test_several_elements_of_what_has_no_barriers_for_the_launch() -> None:
+    """A tree in dynamic shared memory is one where the launch tells its size: the code is of that kernel, too."""
+    n, block = 1 << 20, 256
+    x, y = np.ones(n, np.float32), np.zeros(n // block, np.float32)
+    g = kg.gradient(kg.compile(SUM)["k"], "y, x", primal=False, keep="y")
+    text = g.source_for(n // block, block, x, y, n, shared=4 * block, on_gpu=True)
+    assert "what 4 threads of the kernel do" in text and "__syncthreads" not in text
+
+
+def test_the_gradient_of_a_sum_in_dynamic_shared_memory() -> None:
+    x, d_y = np.linspace(0.5, 1, 100, dtype=np.float32), np.array([1, 10], np.float32)
+    for plan in ("as on a GPU", "in two on a GPU"):
+        d_x = np.zeros_like(x)
+        with forced(plan):
+            g = kg.gradient(kg.compile(SUM)["k"], "x, y")
+            g[2, 64, 256](x, np.zeros(2, np.float32), 100, d_x, d_y.copy())
+        np.testing.assert_allclose(d_x, 2 * x * d_y[np.arange(100) // 64], rtol=1e-6, err_msg=plan)

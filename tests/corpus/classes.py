@@ -38,6 +38,79 @@ def constructors(y: Any) -> Any:
 
 @theme.case(
     """
+    struct V {
+      float a;
+      union { float b; int c; };
+      union { struct { float d, e; }; float pair[2]; };
+      union { float x, r; };
+      __device__ V(float q) : a(1), b(q), d(q + 1), e(q + 2), x(q + 3) {}
+    };
+    template <int N> struct Scaled { float v, w; __device__ Scaled(float q) : v(q * N), w(1) {} };
+    template <int N> struct Pair { float v, w; };
+    struct Both : Scaled<3>, Scaled<4>, Pair<5> {
+      float last;
+      __device__ Both(float q) : Scaled<3>(q), Scaled<4>(q + 1), Pair<5>{q, 7}, last(9) {}
+    };
+    template <int L, class T> struct W;
+    template <class T> struct W<2, T> { T x, y; __device__ W(T a, T b); __device__ W(T a); };
+    template <class T> __device__ W<2, T>::W(T a, T b) : x(a), y(b) {}
+    template <class T> __device__ W<2, T>::W(T a) : W<2, T>(a, a + 1) {}
+    __global__ void k(float* y, const float* x) {
+      V v(x[0]); Both b(x[0]); W<2, float> w(x[0]);
+      y[0] = v.a; y[1] = v.b; y[2] = v.pair[0]; y[3] = v.pair[1]; y[4] = v.r;
+      y[5] = b.Scaled<3>::v; y[6] = b.Scaled<4>::v; y[7] = b.Pair<5>::w; y[8] = b.last; y[9] = w.x + 10 * w.y;
+    }
+    """,
+    zeros(10),
+    floats(1),
+    block=1,
+)
+def initializers(y: Any, x: Any) -> Any:
+    """Members of anonymous members, bases that are instances of one template, classes qualified with numbers."""
+    q = x[0]
+    return np.array([1, q, q + 1, q + 2, q + 3, 3 * q, 4 * (q + 1), 7, 9, 11 * q + 10])
+
+
+@theme.case(
+    """
+    struct Start { float q = 8; };
+    union Own { float a; Start s; __device__ Own() : a(3) {} __device__ Own(float z) : s{z} {} };
+    union Empty {};
+    struct P { Empty none; union { int k; float q = 4; }; float z; };
+    struct Q { float a; union { float b = 5; int c; }; __device__ Q(float q) : a(q) {} };
+    __global__ void k(float* y, const float* x) {
+      Own a, b(x[0]); P c{}, d{{}, {}, 9}; Q e(x[0]);
+      y[0] = a.a; y[1] = b.s.q; y[2] = c.q; y[3] = d.q + d.z; y[4] = e.a + 10 * e.b;
+    }
+    """,
+    zeros(5),
+    floats(1),
+    block=1,
+)
+def union_defaults(y: Any, x: Any) -> Any:
+    return np.array([3, x[0], 4, 13, x[0] + 50])
+
+
+@theme.case(
+    """
+    struct V { float x, y; __device__ V(float a, float b) : x(a), y(b) {} };
+    struct Plain { float x, y; };
+    __global__ void k(float* y, const float* x) {
+      V a = V({x[0], x[1]}), b({x[1], 1}); Plain c = Plain({x[0], 2});
+      a = V({a.y, a.x});
+      y[0] = a.x; y[1] = b.x + b.y; y[2] = c.x * c.y;
+    }
+    """,
+    zeros(3),
+    floats(2),
+    block=1,
+)
+def made_of_a_list(y: Any, x: Any) -> Any:
+    return np.array([x[1], x[1] + 1, 2 * x[0]])
+
+
+@theme.case(
+    """
     class Counter {
      public:
       __device__ explicit Counter(int start) : n_(start) {}

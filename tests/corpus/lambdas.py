@@ -35,6 +35,27 @@ def captures(y: Any) -> Any:
 
 @theme.case(
     """
+    __global__ void k(float* y, const float* x) {
+      constexpr int TWO = 2; const int three = 3; constexpr float four = 4; static constexpr float five = 5;
+      auto step = [&](int i) {                                   // the values of constants are not captured
+        for (int j = 0; j < TWO; ++j) y[i] += x[i] * three;
+        y[i] = max(y[i], four) + five;                           // a reference to one is
+        auto twice = [=](float v) { return v * TWO; };
+        y[i] = twice(y[i]);
+      };
+      step(0); step(1);
+    }
+    """,
+    zeros(2),
+    floats(2),
+    block=1,
+)
+def constants(y: Any, x: Any) -> Any:
+    return 2 * (np.maximum(6 * x, 4) + 5)
+
+
+@theme.case(
+    """
     __global__ void k(float* y) {
       auto add = [](auto a, auto b) { return a + b; };
       y[0] = add(1, 2); y[1] = add(1.5f, 2); y[2] = [](float v) -> int { return v; }(3.7f);

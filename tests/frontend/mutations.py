@@ -93,8 +93,9 @@ def _pick(data: bytes, choose: random.Random, kind: str = "") -> Token:
 
 
 def _delete(data: bytes, choose: random.Random) -> bytes:
+    """A blank stays, here as below: of two names in one, nobody could know that it was two."""
     token = _pick(data, choose)
-    return data[: token.start] + data[token.end :]
+    return data[: token.start] + b" " + data[token.end :]
 
 
 def _repeat(data: bytes, choose: random.Random) -> bytes:
@@ -112,7 +113,7 @@ def _swap(data: bytes, choose: random.Random) -> bytes:
     found = list(tokens(data))
     k = choose.randrange(len(found) - 1)
     a, b = found[k], found[k + 1]
-    return data[: a.start] + b.text + data[a.end : b.start] + a.text + data[b.end :]
+    return b" ".join((data[: a.start], b.text, data[a.end : b.start], a.text, data[b.end :]))
 
 
 def _drop_brace(data: bytes, choose: random.Random) -> bytes:

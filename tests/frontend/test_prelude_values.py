@@ -12,7 +12,7 @@ import kernelgrad as kg
 INCLUDES = "".join(
     f"#include <{name}>\n"
     for name in (
-        "cuda_fp16.h cuda_bf16.h helper_math.h complex cuComplex.h tuple "
+        "cuda_fp16.h cuda_bf16.h helper_math.h complex cuComplex.h tuple thrust/tuple.h "
         "cooperative_groups.h cooperative_groups/reduce.h cooperative_groups/scan.h"
     ).split()
 )
@@ -49,6 +49,9 @@ VALUES: dict[str, dict[str, float]] = {
         "fma(1.f, 2, 3.f)": 5,
         "isinf(INFINITY)": 1,
         "signbit(-0.0)": 1,
+        "std::is_trivially_copy_assignable_v<float2> + std::is_nothrow_move_constructible_v<int>": 2,
+        "std::is_copy_constructible_v<int[2]> + std::is_assignable_v<int, int>": 0,
+        "std::rank_v<float[2][3]> + std::extent_v<float[2][3], 1>": 5,
         "std::numeric_limits<int>::min()": -(2**31),
         "std::numeric_limits<double>::epsilon()": 2.0**-52,
     },
@@ -80,6 +83,7 @@ VALUES: dict[str, dict[str, float]] = {
         "__half2short_rz(half(60000.f))": 32767,
         "__half2uchar_rz(half(300.f))": 255,
         "__half_as_ushort(half(1))": 0x3C00,
+        "(float)__half(__half_raw{0x3C00})": 1,
         "__low2float(__hfma2(half2(2, 3), half2(4, 5), half2(1, 1)))": 9,
         "(float)__hmax(half(1), half(2))": 2,
         "__hbeq2(half2(1, 2), half2(1, 2))": 1,
@@ -96,6 +100,9 @@ VALUES: dict[str, dict[str, float]] = {
         "dot(make_int3(1, 2, 3), make_int3(4, 5, 6))": 32,
         "clamp(make_float2(-1.f, 3.f), 0.f, 1.f).y": 1,
         "std::get<1>(std::make_tuple(1, 2.5))": 2.5,
+        "thrust::get<0>(thrust::make_tuple(3, 2.5))": 3,
+        "(std::tie(w, e) = std::make_tuple(1.5, 7), w + e)": 8.5,
+        "(thrust::tie(std::ignore, e) = thrust::make_tuple(1.5, 7), e)": 7,
         "std::clamp(5, 1, 3)": 3,
         "__ldg(z)": 3,
     },

@@ -192,6 +192,12 @@ def test_what_uses_it_is_refused(case: str) -> None:
 
 TWICE = "y[i] = 2 * x[i];"
 FINE = {
+    "beside an instance of a template, in a namespace": (
+        "y[i] = n::twice(x[i]);",
+        "namespace n { inline int name(int e) { return e; }\ninline int name(Missing e) { return A; }\n"
+        "template <class T> void check(T t) { name(t); }\ninline void caller() { check(1); }\n"
+        "__device__ float twice(float a) { return 2 * a; } }",
+    ),
     "main": (TWICE, "int main() { PetscInitialize(); Vec v; for (int i : v) run(i); return 0; }"),
     "class": (TWICE, "class Solver { Vec v; Mat m; public: void run(Vec b) { KSPSolve(m, b, v); } };"),
     "methods that nobody calls": (

@@ -11,6 +11,7 @@ import pytest
 
 import kernelgrad as kg
 from blocks_in_python import run_blocks
+from kernelgrad.runtime import check
 
 # Each block takes milliseconds, and all of them hours. Another thread sends the signal when the first has begun.
 CODE = """
@@ -55,6 +56,23 @@ def test_a_launch_ends_at_the_next_block(threads: str, cores: str) -> None:
     command = [sys.executable, "-c", CODE, threads]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240, check=False)
     assert done.stdout.split("\n")[0] == "interrupted True True", done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, MemoryError])
+def test_a_check_whose_log_cannot_grow_ends(failure: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = kg.compile("__global__ void k(float *y, int n) { for (int i = 0; i < n; i++) y[i % 7] += 1.0f; }")["k"]
+    y, plain = np.zeros(7, np.float32), np.empty
+
+    def fail(shape: int, dtype: object) -> np.ndarray:
+        if shape > check._FIRST_CAPACITY:
+            raise failure
+        return plain(shape, dtype)
+
+    monkeypatch.setattr(check.np, "empty", fail)
+    with pytest.raises(failure):
+        kernel.check(1, 1, y, 3 * check._FIRST_CAPACITY)
+    monkeypatch.undo()
+    assert kernel.check(1, 1, y, 100).ok
 
 
 @pytest.mark.parametrize("count", [1, 2, 17, 1000])

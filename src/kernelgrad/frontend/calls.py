@@ -25,6 +25,7 @@ from .types import is_function_pointer, is_reference
 from .visiting import children_of, walk
 
 _ZERO_INITIALIZED = 1 << 22  # of a constructor call's raw word: `T()` rather than plain `T x;`
+_ELIDABLE = 1 << 18  # likewise: a copy of what could be made in its place
 _FUNCTION_KINDS = (Kind.FUNCTION_DECL, Kind.CXX_METHOD, Kind.CONVERSION_FUNCTION, Kind.CONSTRUCTOR, Kind.DESTRUCTOR)
 
 
@@ -252,11 +253,19 @@ def _construct(fn: Fn, c: Cursor) -> Value:
     from .copies import is_by_code
 
     target = c.referenced
-    if _is_copy(fn, target, c) and not is_by_code(fn, fn.type(c)):
+    if target is not None and _is_copy(fn, target, c) and not is_by_code(fn, fn.type(c)):
         return value(fn, next(iter(c.get_arguments())))
     storage = fn.object(fn.type(c))
     constructor_call(fn, storage, c)
     return fn.b.load(storage)
+
+
+def _elided(fn: Fn, c: Cursor) -> Cursor:
+    """What is made in place of its copy, as by `V({1, 2})`: libclang does not show the constructor of that copy."""
+    given = list(c.get_arguments())
+    if len(given) != 1 or not clang.raw_word(c) & _ELIDABLE:
+        raise fn.unsupported(c, "this way to construct an object is not supported")
+    return given[0]
 
 
 def _is_copy(fn: Fn, target: Cursor, c: Cursor) -> bool:
@@ -284,6 +293,9 @@ def constructor_call(fn: Fn, ptr: Value, c: Cursor) -> None:
         initialize(fn, ptr, c)
         return
     target = c.referenced
+    if target is None:
+        initialize(fn, ptr, _elided(fn, c))
+        return
     if isinstance(pointee(ptr), Array):
         array = pointee(ptr)
         assert isinstance(array, Array)

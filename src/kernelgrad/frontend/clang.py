@@ -56,7 +56,8 @@ UNARY: dict[int, str] = dict(enumerate("p++ p-- ++ -- & * + - ~ ! __real __imag 
 
 def raw_word(cursor: Cursor) -> int:
     """Note [Raw words]: the first 32 bits of clang's Stmt object. Bits 0-7 are its class, 8-9 its value category,
-    18-24 the cast kind of a cast, 22 of a DeclRefExpr "refers to an enclosing variable" (a lambda capture)."""
+    18-24 the cast kind of a cast, 22 of a DeclRefExpr "refers to an enclosing variable" (of a lambda), 24-25 why
+    naming the variable does not use it (it is a constant whose value is meant, the code is never evaluated), or 0."""
     address = cursor.data[1]
     return ctypes.c_uint32.from_address(address).value if address else 0
 
@@ -80,7 +81,9 @@ def cast_kind(cursor: Cursor) -> int:
 
 
 def is_captured(cursor: Cursor) -> bool:
-    return bool(raw_word(cursor) >> 22 & 1)
+    """Whether a lambda captures the variable that is named here; constants whose value is meant it does not."""
+    word = raw_word(cursor)
+    return bool(word >> 22 & 1) and not word >> 24 & 3
 
 
 def for_parts(cursor: Cursor) -> dict[str, Cursor]:

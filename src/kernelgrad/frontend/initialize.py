@@ -185,7 +185,9 @@ def _from_list(fn: Fn, ptr: Value, c: Cursor) -> None:
         whole = pointee(parent)
         if element is None and isinstance(whole, Array):
             _zero_rest(fn, parent, whole, path[-1])
-        elif element is None and isinstance(whole, Struct) and not fn.types.is_union(whole):
+        elif element is None and isinstance(whole, Struct) and fn.types.is_union(whole):
+            _start_union(fn, parent, whole, zero=True)
+        elif element is None and isinstance(whole, Struct):
             _initialize_part(fn, parent, path[-1], _member_defaults(fn, whole).get(path[-1]))
         else:
             _initialize_part(fn, parent, path[-1], element)
@@ -287,17 +289,20 @@ def _part(fn: Fn, ptr: Value, index: int) -> Value:
 def value_initialize(fn: Fn, ptr: Value) -> None:
     """`T()`: default member initialisers where there are any, zero elsewhere."""
     type = pointee(ptr)
-    if isinstance(type, Struct) and not fn.types.is_union(type):
+    if isinstance(type, Struct):
         default_initialize(fn, ptr, zero=True)
-    elif isinstance(type, Struct):
-        _zero_bytes(fn, ptr, type)
     else:
         zero_fill(fn, ptr)
 
 
-def _zero_bytes(fn: Fn, ptr: Value, union: Struct) -> None:
-    largest = max(range(len(union.fields)), key=lambda k: union.fields[k].type.size)
-    zero_fill(fn, fn.b.member(ptr, largest))
+def _start_union(fn: Fn, ptr: Value, union: Struct, zero: bool) -> None:
+    """One member at most has a default initialiser."""
+    starts = _member_defaults(fn, union)
+    for k, start in starts.items():
+        _initialize_part(fn, ptr, k, start)
+    if zero and not starts and union.fields:
+        largest = max(range(len(union.fields)), key=lambda k: union.fields[k].type.size)
+        zero_fill(fn, fn.b.member(ptr, largest))
 
 
 def default_initialize(fn: Fn, ptr: Value, zero: bool = False) -> None:
@@ -307,7 +312,7 @@ def default_initialize(fn: Fn, ptr: Value, zero: bool = False) -> None:
         for k in range(type.count):
             default_initialize(fn, _part(fn, ptr, k), zero)
         return
-    if not isinstance(type, Struct) or fn.types.is_union(type):
+    if not isinstance(type, Struct):
         if zero:
             value_initialize(fn, ptr)
         return
@@ -316,6 +321,9 @@ def default_initialize(fn: Fn, ptr: Value, zero: bool = False) -> None:
         from .calls import call_function
 
         call_function(fn, constructor, [fn.generic(ptr)], fn.b.span)
+        return
+    if fn.types.is_union(type):
+        _start_union(fn, ptr, type, zero)
         return
     starts = _member_defaults(fn, type)
     for k in range(len(type.fields)):
@@ -367,16 +375,31 @@ def member_initializers(fn: Fn, constructor: Cursor) -> None:
     given = _written_initializers(fn, constructor, struct)
     if given is None:
         return  # delegated to another constructor, which did it all
-    defaults = _member_defaults(fn, struct)
+    is_union = fn.types.is_union(struct)
+    defaults = {} if is_union and given else _member_defaults(fn, struct)
     for k, field in enumerate(struct.fields):
         target = fn.b.member(fn.this, k)
-        start = given.get(k, defaults.get(k))
+        start = given.get((k,), defaults.get(k))
         if start is not None and fn.types.bits(struct, k) is not None:
             _initialize_part(fn, fn.this, k, start)
         elif start is not None:
             _initialize_member(fn, target, start)
-        elif _has_defaults(field.type):
+        elif _has_defaults(field.type) and not is_union:
             default_initialize(fn, target)
+        for path in given:
+            if path[0] == k and len(path) > 1:
+                _initialize_inside(fn, target, path[1:], given[path])
+
+
+def _initialize_inside(fn: Fn, target: Value, path: tuple[int, ...], start: Cursor) -> None:
+    """Initialises a member of an anonymous member."""
+    for index in path[:-1]:
+        target = fn.b.member(target, index)
+    whole = pointee(target)
+    if isinstance(whole, Struct) and fn.types.bits(whole, path[-1]) is not None:
+        _initialize_part(fn, target, path[-1], start)
+    else:
+        _initialize_member(fn, fn.b.member(target, path[-1]), start)
 
 
 def inherited_construct(fn: Fn, ptr: Value, c: Cursor) -> bool:
@@ -427,30 +450,44 @@ def _initialize_member(fn: Fn, target: Value, start: Cursor) -> None:
         initialize(fn, target, start)
 
 
-def _written_initializers(fn: Fn, constructor: Cursor, struct: Struct) -> dict[int, Cursor] | None:
-    given: dict[int, Cursor] = {}
-    pending: int | None = None
+def _written_initializers(fn: Fn, constructor: Cursor, struct: Struct) -> dict[tuple[int, ...], Cursor] | None:
+    """What each member and base is made of; a member of an anonymous one has a path of indices. None: another
+    constructor made it all. Before these, libclang shows the numbers among template arguments, of the class that the
+    definition is qualified with and of bases: what makes a base, or the object itself, has its type."""
+    given: dict[tuple[int, ...], Cursor] = {}
+    pending: tuple[int, ...] | None = None
     for child in children_of(constructor):
         if child.kind == Kind.MEMBER_REF:
-            pending = fn.types.field_index(child.referenced)
-        elif child.kind in (Kind.TYPE_REF, Kind.TEMPLATE_REF):
-            pending = _base_initialized(fn, child, struct)
-        elif child.kind.is_expression():
+            pending = _member_path(fn, struct, child.referenced)
             if pending is None:
-                _constructor_call(fn, fn.this, child)  # type: ignore[arg-type]
-                return None
+                raise fn.unsupported(child, f"the initialiser of '{child.spelling}' is not supported")
+        elif pending is not None and child.kind.is_expression():
             given[pending] = child
             pending = None
+        elif child.kind.is_expression() and child.type.get_canonical().kind == clang.TypeKind.RECORD:
+            made = fn.types.lower(child.type, fn.b.span)
+            if made is struct:
+                _constructor_call(fn, fn.this, child)  # type: ignore[arg-type]
+                return None
+            base = fn.types.base_index(struct, made) if isinstance(made, Struct) else None
+            if base is not None:
+                given[base,] = child
     return given
 
 
-def _base_initialized(fn: Fn, reference: Cursor, struct: Struct) -> int | None:
-    declaration = reference.referenced
-    for k, field in enumerate(struct.fields):
-        if field.name.startswith("_base") and isinstance(field.type, Struct):
-            known = fn.types.clang_type(field.type).get_declaration()
-            if identity(known) == identity(declaration) or known.spelling == declaration.spelling:
-                return k
+def _member_path(fn: Fn, struct: Struct, member: Cursor) -> tuple[int, ...] | None:
+    """Where the member is: the indices of the anonymous members around it, then its own."""
+    for field in fields_of(fn.types.clang_type(struct)):
+        index = fn.types.field_index(field)
+        if index is None:
+            continue
+        if identity(field) == identity(member):
+            return (index,)
+        within = struct.fields[index].type
+        if not field.spelling.isidentifier() and isinstance(within, Struct):
+            path = _member_path(fn, within, member)
+            if path is not None:
+                return (index, *path)
     return None
 
 

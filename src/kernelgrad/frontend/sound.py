@@ -26,6 +26,7 @@ _ROUNDS = 60
 _MISSING = re.compile(r"'(.*)' file not found")
 _REQUEST = re.compile(r"requested here$|^while (substituting|checking)")
 _ASSERTION = re.compile(r"static[_ ]assert(ion)? (failed|expression)")
+_UNKNOWN = re.compile(r"unknown type name|use of undeclared|no (member|type|template) named|no matching ")
 _QUOTED = re.compile(r"'([^']*)'")
 _FUNCTIONS = (
     Kind.FUNCTION_DECL,
@@ -242,8 +243,11 @@ class _Cutter:
         return self._made(file, before, after, names, flaw)
 
     def _find_in(self, chunk: _Chunk, scope: Cursor, file: str, offset: int, flaw: Flaw) -> Cut | None:
+        """libclang shows instances of a namespace's templates beside the namespace, too: there is a place inside for
+        what names something unknown. Of what is wrong otherwise, nobody knows which template it was to specialise."""
         main = chunk.cursors[0]
-        if len(chunk.cursors) == 1 and (main.kind in _SCOPES or main.kind in _CLASSES):
+        alone = len(chunk.cursors) == 1 or (main.kind in _SCOPES and _UNKNOWN.match(flaw.message) is not None)
+        if alone and (main.kind in _SCOPES or main.kind in _CLASSES):
             brace = _first_brace(self._text(file), chunk.start, chunk.end)
             if brace is not None and offset > brace:
                 inner = self._find(main, file, offset, brace + 1, main.extent.end.offset - 1, flaw)

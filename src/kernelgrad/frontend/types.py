@@ -177,8 +177,15 @@ class Types:
         self._clang_types[struct.name] = type
         bases = self._base_fields(struct, declaration, span)
         members = [self._field(k + len(bases), field, struct, span) for k, field in enumerate(fields_of(type))]
+        if declaration.kind == Kind.UNION_DECL and declaration.is_anonymous() and _are_alike(fields_of(type), members):
+            members = self._merged(type, members)
         struct.define(tuple(bases + members), type.get_size(), type.get_align())
         return struct
+
+    def _merged(self, type: clang.Type, members: list[Field]) -> list[Field]:
+        """`union { float x, r; };` is one member with several names, not memory that is seen in several ways."""
+        self._fields |= {identity(field): 0 for field in fields_of(type)}
+        return members[:1]
 
     def _fresh_name(self, type: clang.Type) -> str:
         name = _spelling(type)
@@ -220,6 +227,11 @@ class Types:
             fields.append(Field(f"_base{len(fields)}", type, start))
             end = end if empty else start + type.size
         return fields
+
+
+def _are_alike(declared: list[Cursor], members: list[Field]) -> bool:
+    """Whether the members of a union are of one type, and none of them a part of a word."""
+    return len({member.type for member in members}) == 1 and not any(field.is_bitfield() for field in declared)
 
 
 def _does_something(destructor: Cursor) -> bool:

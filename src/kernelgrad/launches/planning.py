@@ -61,13 +61,15 @@ class Planner:
 
 
 def _in_one(forms: Forms, launch: KnownLaunch, looking: Looking) -> LaunchPlan:
+    """What is found of the launch's variant holds for that: others of its forms come from `laid_out`, which starts from
+    the same kernel, its shared memory of the launch's size."""
     variant = forms.for_launch(launch)
     if launch.ways.on_gpu and variant.rows is None and (vector := _vectorized(variant, launch, looking)):
-        variant = forms.variant(launch.wanted, vector)
+        variant = forms.laid_out(launch, vector)
     elif launch.ways.on_gpu and (rows := _with_rows(forms, variant, launch, looking)):
         variant = forms.laid_out(launch, rows)
     if variant.options.facts.exchanged and (aligned := _aligned(launch)):
-        variant = forms.variant(launch.wanted, replace(variant.options.facts, aligned=aligned))
+        variant = forms.laid_out(launch, replace(variant.options.facts, aligned=aligned))
     gathers = () if launch.ways.single else tuple(starmap(Gathering, forms.gathers(launch)))
     return LaunchPlan(variant, launch, gathers, tuple(_cleared(forms, variant, launch)), looking)
 

@@ -71,6 +71,7 @@ class _Context(ctypes.Structure):
         ("order", ctypes.c_void_p),
         ("epoch", ctypes.c_uint32),
         ("phase", ctypes.c_uint32),
+        ("lost", ctypes.c_uint64),
     )
 
 
@@ -103,6 +104,7 @@ class _Check:
         self.scratch_bytes = scratch
         self.regions = self.locate_regions()
         self.findings = Findings()
+        self.failure: BaseException | None = None
 
     # ---- running
 
@@ -110,7 +112,7 @@ class _Check:
         grow = _GROW(self.grow)
         self.context.grow = ctypes.cast(grow, ctypes.c_void_p)
         self.context.regions, self.context.region_count = self.regions.ctypes.data, len(self.regions)
-        self.attach_records()
+        self.attach(self.records)
         summaries: list[Log] = []
         looked_up: list[Log] = []
         for log, outside in self.batches():
@@ -150,6 +152,8 @@ class _Check:
         status = LaunchStatus()
         where = ctypes.addressof(status)
         self.entry(self.arguments.packed, self.launch, block, block + 1, self.scratch_address, where)
+        if self.failure is not None or self.context.lost:
+            raise self.failure or KeyboardInterrupt
         if status.which:
             raise kernel_failure(self.module, self.kernel, self.code.failing, self.config, status)
 
@@ -158,14 +162,23 @@ class _Check:
 
     # ---- the log
 
-    def attach_records(self) -> None:
-        self.context.records, self.context.capacity = self.records.ctypes.data, len(self.records)
+    def attach(self, records: np.ndarray[Any, Any]) -> None:
+        """In this order: an exception, as of Ctrl-C, may come after each step; the code goes on with what it has."""
+        self.kept = (self.records, records)
+        self.context.records = records.ctypes.data
+        self.context.capacity = len(records)
+        self.records = records
 
     def grow(self, _: int) -> None:
-        larger = np.empty(2 * len(self.records), _RECORD)
-        larger[: len(self.records)] = self.records
-        self.records = larger
-        self.attach_records()
+        """Called by the code, through which no exception passes: it is raised when the block has ended."""
+        if self.failure is not None:
+            return
+        try:
+            larger = np.empty(2 * len(self.records), _RECORD)
+            larger[: len(self.records)] = self.records
+            self.attach(larger)
+        except BaseException as error:
+            self.failure = error
 
     def take(self, blocks: list[int], lengths: list[int]) -> tuple[Log, np.ndarray[Any, Any]]:
         records = self.records[: self.context.used].copy()

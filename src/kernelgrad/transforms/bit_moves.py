@@ -223,6 +223,10 @@ class _Classes:
                     changed |= not packs.issuperset(group)
                     packs.update(group)
                     union.join(group)
+        for op in self.accesses:  # memory that is of the pack's own type, too
+            value = op.result if isinstance(op, Load) else op.value
+            if value in packs:
+                union.join([*sorted(self.memory.of(op.ptr), key=id), value])
         return [self._class(members) for members in union.classes()]
 
     def _class(self, members: list[Value]) -> _Class:

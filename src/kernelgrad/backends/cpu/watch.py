@@ -25,9 +25,9 @@ RECORD = (("address", 0), ("op", 8), ("thread", 12), ("epoch", 16), ("phase", 20
 _SIZE, _KIND, _OUTSIDE, RECORD_BYTES = 28, 29, 30, 32
 
 # ptr records, u64 used, u64 capacity, ptr grow(context), ptr regions, u64 how many, ptr the threads' order (u32),
-# u32 epoch, u32 phase.
+# u32 epoch, u32 phase, u64 whether records were lost.
 CONTEXT = {"records": 0, "used": 8, "capacity": 16, "grow": 24, "regions": 32, "region_count": 40, "order": 48}
-CONTEXT |= {"epoch": 56, "phase": 60}
+CONTEXT |= {"epoch": 56, "phase": 60, "lost": 64}
 
 # A region: u64 begin, u64 length, u64 stride, u64 size: of every `stride` bytes the first `size` may be accessed.
 REGION_BYTES = 32
@@ -140,13 +140,21 @@ def _watch_function(module: ir.Module) -> ir.Function:
 
 
 def _new_record(b: ir.IRBuilder, context: ir.Value) -> ir.Value:
+    """Where no memory could be had (it is used up, or Ctrl-C came), the log begins anew, and is known to be lost."""
     used_at = byte_offset(b, context, CONTEXT["used"])
-    used = b.load(used_at, typ=I64, align=8)
-    capacity = b.load(byte_offset(b, context, CONTEXT["capacity"]), typ=I64, align=8)
-    with b.if_then(b.icmp_unsigned("==", used, capacity)):
+    capacity_at = byte_offset(b, context, CONTEXT["capacity"])
+
+    def is_full() -> ir.Value:
+        return b.icmp_unsigned("==", b.load(used_at, typ=I64, align=8), b.load(capacity_at, typ=I64, align=8))
+
+    with b.if_then(is_full()):
         grow = b.load(byte_offset(b, context, CONTEXT["grow"]), typ=PTR, align=8)
         grow.type = ir.FunctionType(lt.VOID, [PTR]).as_pointer()
         b.call(grow, [context])
+        with b.if_then(is_full()):
+            b.store(i64(0), used_at, align=8)
+            b.store(i64(1), byte_offset(b, context, CONTEXT["lost"]), align=8)
+    used = b.load(used_at, typ=I64, align=8)
     b.store(b.add(used, i64(1)), used_at, align=8)
     records = b.load(byte_offset(b, context, CONTEXT["records"]), typ=PTR, align=8)
     return byte_offset(b, records, b.mul(used, i64(RECORD_BYTES)))

@@ -6,11 +6,13 @@
 typedef _Float16 __half;
 struct __half_raw {
   unsigned short x;
+  inline operator __half() const;
 };
 
 KG_HALF_ARITHMETIC(__half)
 KG_HALF_CONVERSIONS(__half, half)
 KG_HALF_BITS(__half, half)
+inline __half_raw::operator __half() const { return __ushort_as_half(x); }
 KG_HALF_PAIR(__half, __half2)
 KG_HALF_FUNCTIONS(__half, __half2)
 KG_SHUFFLE(__half)

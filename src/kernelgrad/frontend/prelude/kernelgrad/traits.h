@@ -124,21 +124,54 @@ KG_TRAIT(is_aggregate)
 KG_TRAIT(is_abstract)
 KG_TRAIT(is_final)
 KG_TRAIT(is_polymorphic)
+KG_TRAIT(is_member_pointer)
+KG_TRAIT(is_destructible)
+KG_TRAIT(is_trivially_destructible)
+KG_TRAIT(is_nothrow_destructible)
+KG_TRAIT(has_virtual_destructor)
+KG_TRAIT(is_literal_type)
 #undef KG_TRAIT
 
 template <class A, class B> struct is_base_of : bool_constant<__is_base_of(A, B)> {};
 template <class A, class B> inline constexpr bool is_base_of_v = __is_base_of(A, B);
 template <class A, class B> struct is_convertible : bool_constant<__is_convertible(A, B)> {};
 template <class A, class B> inline constexpr bool is_convertible_v = __is_convertible(A, B);
-template <class T, class... A> struct is_constructible : bool_constant<__is_constructible(T, A...)> {};
-template <class T, class... A> inline constexpr bool is_constructible_v = __is_constructible(T, A...);
-template <class T> struct is_default_constructible : bool_constant<__is_constructible(T)> {};
-template <class T> inline constexpr bool is_default_constructible_v = __is_constructible(T);
+
+// How objects are made and assigned: plainly, trivially, without exceptions.
+#define KG_MADE(how, name, ...)                                                                                        \
+  template <class T> struct how##name : bool_constant<__##how##constructible(T __VA_OPT__(, ) __VA_ARGS__)> {};        \
+  template <class T> inline constexpr bool how##name##_v = how##name<T>::value;
+#define KG_ASSIGNED(how, name, from)                                                                                   \
+  template <class T>                                                                                                   \
+  struct how##name : bool_constant<__##how##assignable(add_lvalue_reference_t<T>, from<T>)> {};                        \
+  template <class T> inline constexpr bool how##name##_v = how##name<T>::value;
+#define KG_OBJECTS(how)                                                                                                \
+  template <class T, class... A> struct how##constructible : bool_constant<__##how##constructible(T, A...)> {};        \
+  template <class T, class... A> inline constexpr bool how##constructible_v = __##how##constructible(T, A...);         \
+  template <class A, class B> struct how##assignable : bool_constant<__##how##assignable(A, B)> {};                    \
+  template <class A, class B> inline constexpr bool how##assignable_v = __##how##assignable(A, B);                     \
+  KG_MADE(how, default_constructible)                                                                                  \
+  KG_MADE(how, copy_constructible, add_lvalue_reference_t<const T>)                                                    \
+  KG_MADE(how, move_constructible, add_rvalue_reference_t<T>)                                                          \
+  KG_ASSIGNED(how, copy_assignable, __kg_const_lvalue_reference_t)                                                     \
+  KG_ASSIGNED(how, move_assignable, add_rvalue_reference_t)
+template <class T> using __kg_const_lvalue_reference_t = add_lvalue_reference_t<const T>;
+KG_OBJECTS(is_)
+KG_OBJECTS(is_trivially_)
+KG_OBJECTS(is_nothrow_)
+#undef KG_OBJECTS
+#undef KG_ASSIGNED
+#undef KG_MADE
 template <class T> struct is_null_pointer : is_same<remove_cv_t<T>, nullptr_t> {};
+template <class T> inline constexpr bool is_null_pointer_v = is_null_pointer<T>::value;
 template <class T> struct alignment_of : integral_constant<size_t, alignof(T)> {};
 template <class T> inline constexpr size_t alignment_of_v = alignof(T);
-template <class T> struct rank : integral_constant<size_t, __array_rank(T)> {};
+template <class T> struct rank : integral_constant<size_t, 0> {};
+template <class T> struct rank<T[]> : integral_constant<size_t, rank<T>::value + 1> {};
+template <class T, size_t n> struct rank<T[n]> : integral_constant<size_t, rank<T>::value + 1> {};
+template <class T> inline constexpr size_t rank_v = rank<T>::value;
 template <class T, unsigned n = 0> struct extent : integral_constant<size_t, __array_extent(T, n)> {};
+template <class T, unsigned n = 0> inline constexpr size_t extent_v = extent<T, n>::value;
 
 template <class...> struct conjunction : true_type {};
 template <class A> struct conjunction<A> : A {};
