@@ -171,6 +171,51 @@ IDIOMS = {
         lambda n, m, D: ((-(-m // 16), -(-n // 16)), (16, 16)),
         "out a b",
     ),
+    "a window with clamped ends": Idiom(
+        f"""{I} if (i >= n) return;
+        REAL s = 0;
+        for (int j = max(0, i - r); j <= min(n - 1, i + r); j++) s += (1 + j - i) * a[j];
+        out[i] = s / (2 * r + 1);""",
+        "n r",
+        (43, 3),
+        (1 << 20, 5),
+        lambda n, r: (n, n),
+        lambda n, r: n,
+    ),
+    "a square behind a window": Idiom(
+        f"""{I} if (i >= n) return;
+        REAL s = 0;
+        for (int j = max(i - r, 0); j < min(i + r, n); j++) s += a[j] * a[j];
+        out[i] = sqrt(s + 1);""",
+        "n r",
+        (43, 4),
+        (1 << 20, 6),
+        lambda n, r: (n, n),
+        lambda n, r: n,
+    ),
+    "what came before": Idiom(
+        f"""{I} if (i >= rows * n) return;
+        int t = i % n, row = i / n;
+        REAL s = 0;
+        for (int j = 0; j <= t; j++) s += a[row * n + j] / (1 + t - j);
+        out[i] = s;""",
+        "rows n",
+        (5, 9),
+        (512, 1024),
+        lambda rows, n: (rows * n, rows * n),
+        lambda rows, n: rows * n,
+    ),
+    "what comes after": Idiom(
+        f"""{I} if (i >= n) return;
+        REAL s = 0;
+        for (int j = i + 1; j < n; j++) s += a[j] * (j - i);
+        out[i] = s * s;""",
+        "n",
+        (41,),
+        (1 << 15,),
+        lambda n: (n, n),
+        lambda n: n,
+    ),
     "causal scores": Idiom(
         f"""{I} if (i >= B * NH * T * T) return;
         int t2 = i % T, t = (i / T) % T;

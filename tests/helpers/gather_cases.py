@@ -33,6 +33,18 @@ class Case:
 AT = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
 AT_2 = f"{AT} int j = blockIdx.y * blockDim.y + threadIdx.y;"
 GATHERED = {
+    "how often depends on the thread": Case(
+        f"""__global__ void k(double *y, const double *x, int n) {{ {AT}
+            if (i >= n) return;
+            double sum = 0;
+            for (int k = 0; k < i % 4; ++k) sum += x[i + k];
+            y[i] = sum;
+        }}""",
+        3,
+        32,
+        (90, 97),
+        (90,),
+    ),
     "zero padding, channels": Case(
         f"""__global__ void k(double *y, const double *x, const double *w, int C, int H, int W) {{
             {AT_2} int o = blockIdx.z;
@@ -278,6 +290,19 @@ GATHERED = {
 }
 
 ATOMIC = {
+    "how often is loaded": Case(
+        f"""__global__ void k(double *y, const double *x, int n) {{ {AT}
+            if (i >= n) return;
+            double sum = 0;
+            for (int k = 0; k < (int)(4 * fabs(x[0])) % 4; ++k) sum += x[i + k];
+            y[i] = sum;
+        }}""",
+        3,
+        32,
+        (90, 94),
+        (90,),
+        "",
+    ),
     # Neither condition bounds the column that is read: neighbouring rows share elements.
     "padding of another sum": Case(
         f"""__global__ void k(double *y, const double *x, int n) {{ {AT} int j = blockIdx.y;
@@ -325,19 +350,6 @@ ATOMIC = {
         3,
         32,
         (90, 90),
-        (90,),
-        "",
-    ),
-    "how often depends on the thread": Case(
-        f"""__global__ void k(double *y, const double *x, int n) {{ {AT}
-            if (i >= n) return;
-            double sum = 0;
-            for (int k = 0; k < i % 4; ++k) sum += x[i + k];
-            y[i] = sum;
-        }}""",
-        3,
-        32,
-        (90, 97),
         (90,),
         "",
     ),

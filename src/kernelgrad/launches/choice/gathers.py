@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ... import pipeline
@@ -14,12 +15,14 @@ from ...analysis.machine import ATOMIC_INSTRUCTIONS
 from ...analysis.ownership.exclusive import Place
 from ...analysis.ownership.private import places_of
 from ...analysis.ownership.single_stores import is_stored_once
+from ...analysis.structure import Place as StructurePlace
 from ...analysis.structure import analyse
 from ...analysis.tuning import PLAIN
 from ...autodiff.accumulate.choice import USUAL
 from ...autodiff.accumulate.gather.kernel import Emitted, emitted_gather
 from ...autodiff.accumulate.gather.pattern import Finder
 from ...autodiff.accumulate.gather.plan import WIDTH, Box, Gather, by_axes
+from ...autodiff.accumulate.gather.rectangles import Rectangle, rectangles, told, with_rectangles
 from ...autodiff.accumulate.gather.slices import NotSliceable
 from ...autodiff.accumulate.gather.staging import staged_names, staging_function
 from ...autodiff.costs.operations import cost
@@ -51,11 +54,13 @@ Step = tuple[Kernel, Launch, dict[str, Supplied]]  # a launch besides the gradie
 
 
 class PatternKey(NamedTuple):
-    """What a pattern is made for: adjoints that are wanted, outputs that are kept, and stores that are apart."""
+    """What a pattern is made for: adjoints that are wanted, outputs that are kept, and stores that are apart. `loops`:
+    those that are written anew for all threads to have the same bounds."""
 
     listed: tuple[str, ...]
     kept: tuple[str, ...]
     apart: frozenset[Place]
+    loops: tuple[Rectangle, ...] = ()
 
 
 class Chosen(NamedTuple):
@@ -101,20 +106,20 @@ class Gathers:
         pattern = self._pattern(key)
         if pattern is None:
             return ()
-        params = {p.name: p.value for p in prepared.function.params}
-        same = {p.value: params[p.name] for p in pattern.function.params if p.name in params}
-
-        def known(value: Value) -> Any:
-            return sums.known(same[value]) if value in same else None
-
-        own = Executions(analyse(pattern.function, apart=False), sums.shape, known)
+        own = _sums_of(pattern.function, prepared, sums)
+        loops = rectangles(pattern.function, own)
+        if loops:
+            key = key._replace(loops=tuple(loops))
+            pattern = self._patterns[key] = self._patterns.get(key) or self._in_rectangles(pattern, key)
+            own = _sums_of(pattern.function, prepared, sums, told(loops))
         finder = Finder(pattern.function, own, in_blocks)
         shadows = {p.name: p.value for p in pattern.function.params}
         gathers = list[tuple[Gather, Box]]()
         for name, nbytes in candidates:
             chosen = finder.find(name, shadows[pattern.derivation.adjoints[name].name], nbytes, name in owned)
             if chosen is not None:
-                gathers.append((replace(chosen[0], writes=chosen[0].covers and name in assigned), chosen[1]))
+                box = replace(chosen[1], told=tuple(told(loops).items()))
+                gathers.append((replace(chosen[0], writes=chosen[0].covers and name in assigned), box))
         found, staged = dict[str, Chosen](), set[int]()
         for _ in range(2):  # what one has staged, another may use
             for gather, box in gathers:
@@ -148,7 +153,8 @@ class Gathers:
         key = found[0].pattern
         if (numbers, key) not in self._stages:
             self._stages[numbers, key] = self._staging(numbers, key)
-        yield self._stages[numbers, key], make_launch(launch.grid, launch.block), {}
+        bounds = {name: Supplied(value % 2**64) for name, value in found[0].box.told}
+        yield self._stages[numbers, key], make_launch(launch.grid, launch.block), bounds
 
     @deeply
     def _staging(self, numbers: tuple[int, ...], key: PatternKey) -> Kernel:
@@ -236,6 +242,10 @@ class Gathers:
             self._patterns[key] = self._derive(key)
         return self._patterns[key]
 
+    def _in_rectangles(self, pattern: _Pattern, key: PatternKey) -> _Pattern:
+        """With loops of one length for all threads."""
+        return _Pattern(with_rectangles(pattern.function, key.loops), pattern.derivation)
+
     def _derive(self, key: PatternKey) -> _Pattern | None:
         facts = replace(USUAL, private=frozenset(), apart=key.apart)
         options = Options(key.listed, key.kept, "reverse", facts=facts)
@@ -251,16 +261,39 @@ class Gathers:
         return _Pattern(module.functions[function.name], derivation)
 
 
+def _sums_of(
+    function: Function, prepared: Prepared, sums: Sums, bounds: Mapping[str, int] = MappingProxyType({})
+) -> Executions:
+    """Of a pattern, by what is known of the kernel, and what its loops are told."""
+    params = {p.name: p.value for p in prepared.function.params}
+    same = {p.value: params[p.name] for p in function.params if p.name in params}
+    own = {p.value: bounds[p.name] for p in function.params if p.name in bounds}
+
+    def known(value: Value) -> Any:
+        return sums.known(same[value]) if value in same else own.get(value)
+
+    return Executions(analyse(function, apart=False), sums.shape, known)
+
+
 def _might(name: str, prepared: Prepared, sums: Sums) -> bool:
     """Whether an input is worth a closer look: floats that are read at places known before the launch."""
     root = next(p.value for p in prepared.function.params if p.name == name)
     loads = [op for op in prepared.memory.loads if root in prepared.memory.of(op.ptr) and prepared.plan.has_adjoint(op)]
     if not loads or root in prepared.memory.written() or not isinstance(root.type, Pointer):
         return False
+    places, counted = places_of(prepared.structure), executions(sums)
     known = all(
-        prepared.memory.of(op.ptr) == {root} and executions(sums).address(op.ptr, root) is not None for op in loads
+        prepared.memory.of(op.ptr) == {root}
+        and (counted.address(op.ptr, root) is not None or _is_clamped(places[id(op)], counted))
+        for op in loads
     )
     return known and all(t in (F32, F64) for op in loads for t in _floats(op.result.type))
+
+
+def _is_clamped(place: StructurePlace, sums: Sums) -> bool:
+    """Whether it is in a loop that starts at no sum, which may be the larger of some."""
+    loops = (around.owner for around in place.around() if isinstance(around.owner, For))
+    return any(sums.of(loop.body.args[0]) is None for loop in loops)
 
 
 def _floats(type: Any) -> Iterable[Any]:
@@ -305,11 +338,12 @@ def numbers(box: Box, launch: Launched) -> dict[str, Supplied]:
         "_inner_first": lambda k: box.inner[k][0],
         "_inner_last": lambda k: box.inner[k][1],
     }
-    told = {f"{name}_{k}": of(k) for name, of in found.items() for k in range(len(box.extents))}
+    given = {f"{name}_{k}": of(k) for name, of in found.items() for k in range(len(box.extents))}
     for axis in range(3):
-        told[f"_threads_{axis}"] = launch.grid[axis] * launch.block[axis]
-        told[f"_block_{axis}"], told[f"_grid_{axis}"] = launch.block[axis], launch.grid[axis]
+        given[f"_threads_{axis}"] = launch.grid[axis] * launch.block[axis]
+        given[f"_block_{axis}"], given[f"_grid_{axis}"] = launch.block[axis], launch.grid[axis]
+    given.update(box.told)
     for axis, digits in enumerate(box.axes):
         for k, (start, extent) in enumerate(digits):
-            told[f"_start_{axis}_{k}"], told[f"_digit_{axis}_{k}"] = start, extent
-    return {name: Supplied(value % 2**64) for name, value in told.items()}
+            given[f"_start_{axis}_{k}"], given[f"_digit_{axis}_{k}"] = start, extent
+    return {name: Supplied(value % 2**64) for name, value in given.items()}

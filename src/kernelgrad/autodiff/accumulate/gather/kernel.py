@@ -26,6 +26,7 @@ from ....ir.traverse import clone, walk
 from ....ir.types import I32, I64, U32, U64, Pointer, Scalar
 from ....transforms.unroll import constants_of
 from .plan import GRID_AXES, WIDTH, Gather
+from .rectangles import PREFIX as BOUND
 from .slices import NotSliceable, Slice, over, together
 from .staging import parameter
 from .updates import updates_of
@@ -68,6 +69,7 @@ class Emitter:
         self.definition = analyse(pattern, apart=False).definition
         self.constants = constants_of(pattern)
         self.params = {p.value for p in pattern.params if p.variable is None}
+        self.bounds = {p.value: p.name for p in pattern.params if p.name.startswith(BOUND)}
         ops = list(walk(pattern.body))
         self.indices = {ops[index.number].result: index for index in gather.indices}
         self.staged = {ops[k].result: parameter(k, ops[k].result.type) for k in gather.staged}  # type: ignore[arg-type]

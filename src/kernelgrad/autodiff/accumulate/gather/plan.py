@@ -101,13 +101,15 @@ class Gather:
 class Box:
     """The digits of a launch: the first of each, how many there are, and their steps in elements. `inner`: between
     these, all executions of all reads exist, and the bounds around them hold. `axes`: the digits of a thread's index
-    along each axis, where they start, and how many values each has where something is read."""
+    along each axis, where they start, and how many values each has where something is read. `told`: what loops of the
+    pattern are told (see `rectangles`)."""
 
     first: tuple[int, ...]
     extents: tuple[int, ...]
     steps: tuple[int, ...]
     inner: tuple[Range, ...]
     axes: tuple[tuple[tuple[int, int], ...], ...] = ()
+    told: tuple[tuple[str, int], ...] = ()
 
 
 def by_axes(extents: tuple[int, ...]) -> tuple[int, ...]:

@@ -246,6 +246,8 @@ class Slice:
                 return self.b.convert(at, value.type)
             case None if value in self.emitter.params:
                 return value
+            case None if value in self.emitter.bounds:
+                return self.b.convert(self.emitter.number(self.emitter.bounds[value]), value.type)
             case Builtin(name, axis):
                 return self.b.convert(self._builtin(name, axis), value.type)
             case If():

@@ -15,6 +15,7 @@ from ....ir.builder import Builder
 from ....ir.ops import Atomic, Block, Function, Op, Param, Store, Value
 from ....ir.traverse import descend, walk, with_ops
 from ....ir.types import I64, Pointer, Scalar
+from .rectangles import PREFIX as BOUND
 
 PREFIX = "_staged_"
 
@@ -65,6 +66,6 @@ def staging_function(pattern: Function, numbers: tuple[int, ...]) -> Function:
 
     body = visit(pattern.body)
     body = Block(body.args, (*b.ops, *body.ops), body.results)
-    given = tuple(p for p in pattern.params if p.variable is None)
+    given = tuple(p for p in pattern.params if p.variable is None or p.name.startswith(BOUND))
     name = f"{pattern.name}_staged"
     return replace(pattern, name=name, params=(*given, *params.values()), body=body, launch_bounds=())
