@@ -226,6 +226,72 @@ KERNELS = {
         }}""",
     ),
 }
+# Filled in several phases, each over what the last one left; how many numbers a thread keeps.
+PHASES = {
+    "two_phases": (
+        0,
+        f"""
+        __global__ void k(double* y, const double* x, int n) {{
+          __shared__ double s[8]; {HEAD}
+          s[t] = x[i]; __syncthreads(); s[t] = exp(s[t]); __syncthreads();
+          double sum = 0;
+          for (int j = 0; j < 8; j++) sum += s[j] * s[j] * x[i];
+          y[i] = sum;
+        }}""",
+    ),
+    "phases_in_strides": (
+        1,
+        f"""
+        __global__ void k(double* y, const double* x, int n) {{
+          __shared__ double s[8]; {HEAD}
+          for (int j = t; j < 8; j += blockDim.x) s[j] = x[blockIdx.x * 8 + j];
+          for (int j = t; j < 8; j += blockDim.x) s[j] = sin(s[j]);
+          __syncthreads();
+          for (int d = t; d < 16; d += 8) {{
+            double sum = 0;
+            for (int j = 0; j < n % 8; j++) sum += s[j] * x[d + j];
+            y[blockIdx.x * 16 + d] = sum;
+          }}
+        }}""",
+    ),
+    "without_a_barrier_of_the_block": (
+        0,
+        f"""
+        __global__ void k(double* y, const double* x, int n) {{
+          __shared__ double s[8]; {HEAD}
+          s[t] = x[i]; s[t] = s[t] * s[t]; __syncwarp();
+          double sum = 0;
+          for (int j = 0; j < 8; j++) sum += s[j] * s[j] * x[i];
+          y[i] = sum;
+        }}""",
+    ),
+    "read_before_the_last_phase_too": (
+        8,
+        f"""
+        __global__ void k(double* y, const double* x, int n) {{
+          __shared__ double s[8]; {HEAD}
+          s[t] = x[i] * x[i]; __syncthreads();
+          double sum = 0;
+          for (int j = 0; j < 8; j++) sum += s[j] * s[j] * x[i];
+          __syncthreads(); s[(t + 1) % 8] = sum; __syncthreads();
+          for (int j = 0; j < 8; j++) sum += s[j] * s[j] * x[i];
+          y[i] = sum;
+        }}""",
+    ),
+    "in_a_branch_of_all": (
+        0,
+        f"""
+        __global__ void k(double* y, const double* x, int n) {{
+          __shared__ double s[8]; {HEAD}
+          if (n > 5) {{
+            s[t] = x[i]; __syncthreads(); if (t < 4) s[t] = s[t + 4] * x[i]; __syncthreads();
+            double sum = 0;
+            for (int j = 0; j < 4; j++) sum += s[j] * s[j];
+            y[i] = sum;
+          }}
+        }}""",
+    ),
+}
 LAUNCH = (3, 8)
 N = 19
 
@@ -235,9 +301,9 @@ def arguments(seed: int) -> tuple[Any, Any, Any]:
     return rng.random(96), rng.random(96) + 0.2, rng.standard_normal(96)
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", [*KERNELS, *PHASES])
 def test_gradient(name: str) -> None:
-    kernel = kg.compile(KERNELS[name][1])["k"]
+    kernel = kg.compile({**KERNELS, **PHASES}[name][1])["k"]
     gradient = kg.gradient(kernel)
     y, x, seed = arguments(1)
 
@@ -272,6 +338,13 @@ def test_tape_or_refill(name: str) -> None:
     per_thread = gradient.tape_bytes(*LAUNCH, y, x, N) / (8 * 24)
     assert per_thread <= 3 if refilled else per_thread > 3
     assert ("is filled again" in gradient.explain()) or not refilled
+
+
+@pytest.mark.parametrize("name", PHASES)
+def test_what_the_last_phase_left_is_still_there(name: str) -> None:
+    kept, source = PHASES[name]
+    y, x, _ = arguments(1)
+    assert kg.gradient(kg.compile(source)["k"]).tape_bytes(*LAUNCH, y, x, N) <= kept * 8 * 24
 
 
 def test_the_launch_decides() -> None:

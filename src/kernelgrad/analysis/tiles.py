@@ -6,6 +6,9 @@ What was read from a tile need not be kept: entering the reverse of the block, t
 again (rule 8). That is right if the fill writes every cell that is read; `coverage` decides this for a launch, and
 without it the reads are kept on the tape. A tile of a block that runs once in a joint sweep still holds what it held.
 
+Of an array that several phases fill, each over what the last one left, what is read behind all of them is what it holds
+when the reverse begins, if its block runs once and in a joint sweep (Note [Last phase]).
+
 An array of a thread's own that its block fills first and then reads is such a tile, too: each execution has its own, so
 that filling it again makes it what it was, whatever of it is written.
 """
@@ -81,12 +84,22 @@ def _tile(root: Value, name: str, memory: Memory, structure: Structure) -> Tile 
     between = place.block.ops[fill[-1] + 1 : reads[0]]
     barrier = next((op for op in between if isinstance(op, Barrier) and op.scope == "block"), None)
     ops = place.block.ops
-    # What one thread fills before a barrier and another after it would race where the fill runs again without one.
-    if barrier is None or any(map(has_barrier, ops[fill[0] : fill[-1] + 1])):
-        return None
     written, read = map(frozenset, ids)
     filling, reading = (tuple(ops[k] for k in which) for which in (fill, reads))
-    return Tile(root, name, place, barrier, filling, written, read, reading)
+    # What one thread fills before a barrier and another after it would race where the fill runs again without one.
+    if barrier is not None and not any(map(has_barrier, ops[fill[0] : fill[-1] + 1])):
+        return Tile(root, name, place, barrier, filling, written, read, reading)
+    # Note [Last phase]: in a block that runs once, whatever one thread stores stands before what another one reads
+    # behind it. So it happened before: to happen after, the reader would have to come to a barrier behind its read that
+    # the other one comes to before its store, and there is none that is both. Anything else is a race.
+    last = tuple(ops[k] for k in reads if k > fill[-1])
+    if not last or not place.in_scope:
+        return None
+    return Tile(root, name, place, None, filling, written, _nested_in(last) & read, last)
+
+
+def _nested_in(ops: tuple[Op, ...]) -> frozenset[int]:
+    return frozenset(id(op) for outer in ops for op in _nested(outer))
 
 
 def find_own(memory: Memory, structure: Structure) -> Iterator[Tile]:
@@ -110,9 +123,9 @@ def _own(root: Value, memory: Memory, structure: Structure) -> Tile | None:
     reads = tuple(op for op in after if _touches(op, loads))
     if not reads:
         return None
-    read = frozenset(id(op) for outer in reads for op in _nested(outer)) & loads
+    read = _nested_in(reads) & loads
     filling = tuple(ops[k] for k in fill)
-    inner = frozenset(id(op) for outer in filling for op in _nested(outer)) & loads
+    inner = _nested_in(filling) & loads
     return Tile(root, root.name or "", place, None, filling, stores, read, reads, inner)
 
 
