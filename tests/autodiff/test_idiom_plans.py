@@ -1,5 +1,5 @@
-"""Kernels as people write them: right under all plans that gather, and at a real size no element of an input is added to
-atomically that could be gathered, or stored by its reader."""
+"""Kernels as people write them: right under all plans that gather, and at a real size no element of an input is added
+to atomically that could be gathered, or stored by its reader."""
 
 from __future__ import annotations
 
@@ -220,6 +220,38 @@ IDIOMS = {
         "n",
         (41,),
         (1 << 15,),
+        lambda n: (n, n),
+        lambda n: n,
+    ),
+    "neighbours around a torus": Idiom(
+        f"""{XY} if (x >= W || y >= H) return;
+        int l = (x + W - 1) % W, r = (x + 1) % W, u = y == 0 ? H - 1 : y - 1, d = y == H - 1 ? 0 : y + 1;
+        out[y * W + x] = a[y * W + l] + a[y * W + r] + a[u * W + x] + a[d * W + x] - 4 * a[y * W + x];""",
+        "H W",
+        (29, 33),
+        (2048, 2048),
+        lambda H, W: (H * W, H * W),
+        lambda H, W: ((-(-W // 16), -(-H // 8)), (16, 8)),
+    ),
+    "neighbours, the last ones twice": Idiom(
+        f"""{I} if (i >= H * W) return;
+        int x = i % W, y = i / W;
+        REAL s = 0;
+        for (int d = -2; d <= 2; d++) s += a[y * W + min(max(x + d, 0), W - 1)];
+        out[i] = s + a[max(y - 1, 0) * W + x] - a[(y < H - 1 ? y + 1 : H - 1) * W + x];""",
+        "H W",
+        (9, 41),
+        (1024, 4096),
+        lambda H, W: (H * W, H * W),
+        lambda H, W: H * W,
+    ),
+    "neighbours in a mirror": Idiom(
+        f"""{I} if (i >= n) return;
+        int l = i - 1 < 0 ? 1 - i : i - 1, r = i + 1 >= n ? 2 * n - 3 - i : i + 1;
+        out[i] = a[l] * a[i] + a[r];""",
+        "n",
+        (70,),
+        (1 << 22,),
         lambda n: (n, n),
         lambda n: n,
     ),

@@ -33,6 +33,13 @@ class Case:
 AT = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
 AT_2 = f"{AT} int j = blockIdx.y * blockDim.y + threadIdx.y;"
 GATHERED = {
+    "around a ring": Case(
+        f"__global__ void k(double *y, const double *x, int n) {{ {AT} if (i < n) y[i] = x[i] * x[(i + 1) % n]; }}",
+        3,
+        32,
+        (90, 90),
+        (90,),
+    ),
     "how often depends on the thread": Case(
         f"""__global__ void k(double *y, const double *x, int n) {{ {AT}
             if (i >= n) return;
@@ -343,14 +350,6 @@ ATOMIC = {
         (8, 4),
         (160, 60),
         (20, 0),
-        "",
-    ),
-    "around a ring": Case(
-        f"__global__ void k(double *y, const double *x, int n) {{ {AT} if (i < n) y[i] = x[i] * x[(i + 1) % n]; }}",
-        3,
-        32,
-        (90, 90),
-        (90,),
         "",
     ),
     "the loop carries what is needed": Case(

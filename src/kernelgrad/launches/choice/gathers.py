@@ -21,7 +21,9 @@ from ...analysis.tuning import PLAIN
 from ...autodiff.accumulate.choice import USUAL
 from ...autodiff.accumulate.gather.kernel import Emitted, emitted_gather
 from ...autodiff.accumulate.gather.pattern import Finder
+from ...autodiff.accumulate.gather.pieces import has_choices, in_pieces
 from ...autodiff.accumulate.gather.plan import WIDTH, Box, Gather, by_axes
+from ...autodiff.accumulate.gather.rectangles import PREFIX as BOUND
 from ...autodiff.accumulate.gather.rectangles import Rectangle, rectangles, told, with_rectangles
 from ...autodiff.accumulate.gather.slices import NotSliceable
 from ...autodiff.accumulate.gather.staging import staged_names, staging_function
@@ -31,7 +33,7 @@ from ...autodiff.prepare.prepared import Derivations, Prepared
 from ...autodiff.reverse import Derivation
 from ...deep import deeply
 from ...errors import KernelGradError
-from ...ir.ops import Barrier, BarrierReduce, For, Function, Value, Warp, While
+from ...ir.ops import Barrier, BarrierReduce, For, Function, Load, Value, Warp, While
 from ...ir.traverse import kinds
 from ...ir.types import F32, F64, Pointer
 from ...kernel import Kernel
@@ -55,12 +57,14 @@ Step = tuple[Kernel, Launch, dict[str, Supplied]]  # a launch besides the gradie
 
 class PatternKey(NamedTuple):
     """What a pattern is made for: adjoints that are wanted, outputs that are kept, and stores that are apart. `loops`:
-    those that are written anew for all threads to have the same bounds."""
+    those that are written anew for all threads to have the same bounds. `pieces`: choices, by their numbers, for whose
+    sides updates are written anew."""
 
     listed: tuple[str, ...]
     kept: tuple[str, ...]
     apart: frozenset[Place]
     loops: tuple[Rectangle, ...] = ()
+    pieces: tuple[int, ...] = ()
 
 
 class Chosen(NamedTuple):
@@ -112,13 +116,18 @@ class Gathers:
             key = key._replace(loops=tuple(loops))
             pattern = self._patterns[key] = self._patterns.get(key) or self._in_rectangles(pattern, key)
             own = _sums_of(pattern.function, prepared, sums, told(loops))
+        whole, choices = in_pieces(pattern.function, own)
+        if choices:
+            key = key._replace(pieces=choices)
+            pattern = self._patterns[key] = self._patterns.get(key) or _Pattern(whole, pattern.derivation)
+            own = _sums_of(pattern.function, prepared, sums, told(loops))
         finder = Finder(pattern.function, own, in_blocks)
         shadows = {p.name: p.value for p in pattern.function.params}
         gathers = list[tuple[Gather, Box]]()
         for name, nbytes in candidates:
             chosen = finder.find(name, shadows[pattern.derivation.adjoints[name].name], nbytes, name in owned)
             if chosen is not None:
-                box = replace(chosen[1], told=tuple(told(loops).items()))
+                box = replace(chosen[1], told=(*chosen[1].told, *told(loops).items()))
                 gathers.append((replace(chosen[0], writes=chosen[0].covers and name in assigned), box))
         found, staged = dict[str, Chosen](), set[int]()
         for _ in range(2):  # what one has staged, another may use
@@ -153,7 +162,7 @@ class Gathers:
         key = found[0].pattern
         if (numbers, key) not in self._stages:
             self._stages[numbers, key] = self._staging(numbers, key)
-        bounds = {name: Supplied(value % 2**64) for name, value in found[0].box.told}
+        bounds = {name: Supplied(value % 2**64) for name, value in found[0].box.told if name.startswith(BOUND)}
         yield self._stages[numbers, key], make_launch(launch.grid, launch.block), bounds
 
     @deeply
@@ -190,7 +199,10 @@ class Gathers:
         if kernel is None:
             return False
         affordable = (
-            ATOMIC_INSTRUCTIONS * (gather.taps or len(gather.sites)) * gather.span * math.prod(gather.tile or ())
+            ATOMIC_INSTRUCTIONS
+            * (gather.taps or sum(not site.rare for site in gather.sites))
+            * gather.span
+            * math.prod(gather.tile or ())
         )
         if at_any_cost:
             return self._again(gather, key, sums) <= _MOST_AGAIN * affordable
@@ -284,16 +296,17 @@ def _might(name: str, prepared: Prepared, sums: Sums) -> bool:
     places, counted = places_of(prepared.structure), executions(sums)
     known = all(
         prepared.memory.of(op.ptr) == {root}
-        and (counted.address(op.ptr, root) is not None or _is_clamped(places[id(op)], counted))
+        and (counted.address(op.ptr, root) is not None or _may_be_written_anew(op, places[id(op)], prepared, counted))
         for op in loads
     )
     return known and all(t in (F32, F64) for op in loads for t in _floats(op.result.type))
 
 
-def _is_clamped(place: StructurePlace, sums: Sums) -> bool:
-    """Whether it is in a loop that starts at no sum, which may be the larger of some."""
+def _may_be_written_anew(load: Load, place: StructurePlace, prepared: Prepared, sums: Sums) -> bool:
+    """Whether it is in a loop that starts at no sum, which may be the larger of some; or at a place that is chosen."""
     loops = (around.owner for around in place.around() if isinstance(around.owner, For))
-    return any(sums.of(loop.body.args[0]) is None for loop in loops)
+    clamped = any(sums.of(loop.body.args[0]) is None for loop in loops)
+    return clamped or has_choices(load.ptr, sums)
 
 
 def _floats(type: Any) -> Iterable[Any]:

@@ -98,7 +98,7 @@ class Conditions:
             yield from (side for side in map(self.sums.of, op.args) if side is not None)
 
     def _limits(self, fn: str, left: Value, right: Value, loops: list[Op]) -> list[Limit]:
-        """What a comparison that holds says; constants are not worth to be told."""
+        """What a comparison that holds says; of constants, only that it cannot hold."""
         sides = [self.sums.of(v) for v in (left, right)]
         if sides[0] is None or sides[1] is None:
             return self._unsigned_limits(fn, left, right, loops)
@@ -135,8 +135,12 @@ class Conditions:
 
     def _at_most(self, sum_: Affine, most: int, loops: list[Op]) -> Limit | None:
         found = self.factors(sum_, loops)
-        factors = {} if found is None else {c: f for c, f in found[0].items() if f}
-        return self._of_last_digit(Limit(factors, most - sum_.const)) if factors else None
+        if found is None:
+            return None
+        limit = Limit({c: f for c, f in found[0].items() if f}, most - sum_.const)
+        if not limit.factors:
+            return limit if limit.most < 0 else None
+        return self._of_last_digit(limit)
 
     def _of_last_digit(self, limit: Limit) -> Limit:
         """`i < n` bounds the last digit of i and none besides, where n is a multiple of that one's step."""
@@ -187,6 +191,14 @@ def multiple_of(factors: Factors, digit: Factors) -> int:
     times = {factors[c] // digit[c] for c in digit if factors[c] % digit[c] == 0}
     exact = all(factors[c] % digit[c] == 0 for c in digit)
     return times.pop() if exact and len(times) == 1 else 0
+
+
+def narrow_all(limit: Limit, ranges: dict[Coordinate, Range]) -> None:
+    """What a limit of a sum leaves of each coordinate, whatever the others are."""
+    least = {c: min(f * end for end in ranges[c]) for c, f in limit.factors.items()}
+    for coordinate, factor in limit.factors.items():
+        others = sum(low for c, low in least.items() if c != coordinate)
+        _narrow_one(Limit({coordinate: factor}, limit.most - others), ranges)
 
 
 def _narrow_one(limit: Limit, ranges: dict[Coordinate, Range]) -> None:

@@ -209,6 +209,8 @@ class Emitter:
         for variable in (v for own in variables for v in own.values()):
             b.store(variable, b.constant(0.0, type))
         for site in self.gather.sites:
+            if inner and site.rare:
+                continue
             b.span = self.updates[site.number].op.span
             pairs = zip(rows, variables, strict=True)
             over([Slice(self, site, row, own[site.residue], inner) for row, own in pairs], site.summed)

@@ -25,9 +25,9 @@ from ....ir.ops import For, Function, If, Load, Member, Offset, Op, PtrCast, Val
 from ....ir.traverse import walk
 from ....ir.types import F32, F64, Scalar
 from ....transforms.unroll import constants_of, trips
-from .conditions import Conditions, Coordinate, Limit, Range, multiple_of
+from .conditions import Conditions, Coordinate, Limit, Range, multiple_of, narrow_all
 from .digits import digits_of, moved_by, own_part, within
-from .plan import GRID_AXES, Box, Gather, Index, Site, Solved, by_axes
+from .plan import GRID_AXES, Box, Gather, Index, Site, Solved, by_axes, range_names
 from .updates import Update, updates_of
 
 _MOST_DIGITS = 5  # batch, channel and three of space
@@ -42,6 +42,7 @@ _LONG_SPAN = 8
 _MOST_TAPS = 64
 _FEW_LOADS = 2
 _SCATTERED = 8  # elements between those of neighbouring threads: each is a sector of its own
+_RARE = 8  # times as many elements as executions
 _MOST_WASTE = 3  # executions that are looked at for each that there is
 
 
@@ -52,6 +53,12 @@ class _Read(NamedTuple):
     whole: dict[Coordinate, Range]
     ranges: dict[Coordinate, Range]  # the part of it where the read happens
     limits: list[Limit]  # and what holds of sums of coordinates there
+
+    @property
+    def happens(self) -> bool:
+        """Whether it may, in any thread."""
+        possible = all(limit.factors or limit.most >= 0 for limit in self.limits)
+        return possible and all(low <= high for low, high in self.ranges.values())
 
     @property
     def guards(self) -> list[tuple[Value, bool]]:
@@ -95,7 +102,9 @@ class Finder:
             return None
         (type,) = types
         assert isinstance(type, Scalar)
-        found = [read for read in reads if read is not None]
+        found = [read for read in reads if read is not None and read.happens]
+        if not found:
+            return None
         self.reached = self._reached(found)
         self.uses[name] = sum(map(_iterations, found))
         for steps in dict.fromkeys((self._steps(found), self._steps(found, in_strides=True))):
@@ -111,7 +120,7 @@ class Finder:
         placed = self._placed(found, steps, nbytes, type.size)
         if placed is None:
             return None
-        chosen, box, covers = placed
+        chosen, box, covers = self._with_rare(found, *placed)
         if owned and not (covers and self._is_scattered(chosen, found, type)):
             return None
         tile = self._tile(chosen, found, box) if self.in_blocks and not owned else None
@@ -119,7 +128,8 @@ class Finder:
             return replace(self._gather(name, chosen, nbytes, box, covers, tile=tile), totals=Totals(F64)), box
         if len(steps) > _MOST_DIGITS or not self._pays(chosen, found, box):
             return None
-        if not owned and not all(self._is_coalesced(site, read) for site, read in zip(chosen, found, strict=True)):
+        often = [(site, read) for site, read in zip(chosen, found, strict=True) if not site.rare]
+        if not owned and not all(self._is_coalesced(site, read) for site, read in often):
             return None
         gather = self._gather(name, chosen, nbytes, box, covers, span=_span(chosen, box))
         loops = [[self._length(c, r) for c in site.summed] for site, r in zip(chosen, found, strict=True)]
@@ -168,19 +178,50 @@ class Finder:
         self, reads: list[_Read], steps: tuple[int, ...], nbytes: int, size: int
     ) -> tuple[tuple[Site, ...], Box, bool] | None:
         """Digits by the nearest multiples of the steps, as neighbours on both sides have them; or counted from the
-        lowest element, if so they are those of the whole buffer."""
+        lowest element, if so they are those of the whole buffer; or each read by that of both ways by which it is in
+        the buffer."""
+        ways = [[self._site(read, steps, from_lowest) for read in reads] for from_lowest in (False, True)]
+        if any(site is None for sites in ways for site in sites):
+            return None
+        extents = [up // step for step, up in zip(steps, (*steps[1:], nbytes), strict=True)]
+        both = zip(*ways, reads, strict=True)
+        ways.append([one if self._is_within(one, read, extents) else other for one, other, read in both])
         best = None
-        for from_lowest in (False, True):
-            sites = [self._site(read, steps, from_lowest) for read in reads]
+        for sites in ways:
             chosen = tuple(site for site in sites if site is not None)
-            if len(chosen) < len(sites):
-                return None
             box, covers = self._box(chosen, reads, steps, nbytes, size)
             if box is not None and (best is None or covers):
                 best = chosen, box, covers
             if covers:
                 break
         return best
+
+    def _is_within(self, site: Site | None, read: _Read, extents: list[int]) -> bool:
+        assert site is not None
+        hulls = (self._hull((site,), [read], digit) for digit in range(len(extents)))
+        return all(low >= 0 and high < n for (low, high), n in zip(hulls, extents, strict=True))
+
+    def _with_rare(
+        self, reads: list[_Read], sites: tuple[Site, ...], box: Box, covers: bool
+    ) -> tuple[tuple[Site, ...], Box, bool]:
+        """With those told apart that few elements have, as at the ends of rows; inside of the domain there are none."""
+        few = math.prod(box.extents) // _RARE
+        rare = [math.prod(high - low + 1 for low, high in read.ranges.values()) < few for read in reads]
+        told = tuple(pair for k, site in enumerate(sites) for pair in _told(k, site, reads[k]))
+        box = replace(box, told=told)
+        if not any(rare) or all(rare):
+            return sites, box, covers
+        often = [k for k, is_rare in enumerate(rare) if not is_rare]
+        own, their = tuple(sites[k] for k in often), [reads[k] for k in often]
+        whole = [(start, start + n - 1) for start, n in zip(box.first, box.extents, strict=True)]
+        inner = [self._inner(own, their, k) for k in range(len(whole))]
+        inner = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(inner, whole, strict=True)]
+        for k, is_rare in enumerate(rare):
+            if is_rare:
+                hull = [self._hull((sites[k],), [reads[k]], digit) for digit in range(len(whole))]
+                inner = _without(inner, hull)
+        found = tuple(replace(site, rare=is_rare) for site, is_rare in zip(sites, rare, strict=True))
+        return found, replace(box, inner=tuple(inner)), covers
 
     def _is_narrow(self, nbytes: int, box: Box) -> bool:
         return max(nbytes, *self.threads, *(abs(v) for v in (*box.first, *box.extents, *box.steps))) < 2**30
@@ -254,6 +295,8 @@ class Finder:
         read = _Read(update, {c: f for c, f in factors.items() if f}, const, ranges, dict(ranges), [])
         for cond, holds in read.guards:
             self.conditions.narrow(cond, holds, loops, read.ranges, read.limits)
+        for limit in read.limits:
+            narrow_all(limit, read.ranges)
         return read
 
     def _reached(self, reads: list[_Read]) -> dict[Coordinate, Range]:
@@ -344,7 +387,12 @@ class Finder:
             Solved(owner, factor, shift, moved) for (owner, factor, moved), shift in zip(parts, shifts, strict=True)
         )
         summed = tuple(c for c in read.ranges if c not in owners)
-        return Site(read.update.number, solved, summed, residue, self._bounds(read, solved, summed))
+        bounds, narrow = self._bounds(read, solved, summed), tuple(c for c in summed if self._is_told(c, read))
+        return Site(read.update.number, solved, summed, residue, bounds, narrow)
+
+    def _is_told(self, coordinate: Coordinate, read: _Read) -> bool:
+        """Of an index of threads, or a digit of it, of which a read takes some."""
+        return coordinate.kind == "axis" and read.ranges[coordinate] != read.whole[coordinate]
 
     def _owners(self, read: _Read, steps: tuple[int, ...]) -> list[Coordinate | None]:
         """Of the coordinates that move a digit, the one that follows from it: an axis before a loop, and one that moves
@@ -424,7 +472,9 @@ class Finder:
     def _pays(self, sites: tuple[Site, ...], reads: list[_Read], box: Box) -> bool:
         elements = math.prod(box.extents)
         for site, read in zip(sites, reads, strict=True):
-            if any(high < low for low, high in read.ranges.values()):
+            if site.rare:
+                if math.prod(self._length(c, read) for c in site.summed) > _LONG:
+                    return False
                 continue
             lengths = {c: high - low + 1 for c, (low, high) in read.ranges.items()}
             sums = math.prod(self._visited(c, site, read) for c in site.summed)
@@ -461,6 +511,9 @@ class Finder:
 
     def _length(self, coordinate: Coordinate, read: _Read) -> int:
         """How many values the gather goes through."""
+        if self._is_told(coordinate, read):
+            low, high = read.ranges[coordinate]
+            return high - low + 1
         if coordinate.kind == "axis" and not self._is_split(coordinate.number):
             return self.threads[coordinate.number]
         return read.ranges[coordinate][1] + 1
@@ -491,6 +544,19 @@ class Finder:
             return terms[0][0].number, terms[0][0].digit
         whole = (axis for axis in range(3) if sum_.coefficients == index_along(axis, self.sums.shape))
         return next(((axis, None) for axis in whole), None)
+
+
+def _told(number: int, site: Site, read: _Read) -> list[tuple[str, int]]:
+    return [pair for c in site.narrow for pair in zip(range_names(number, c), read.ranges[c], strict=True)]
+
+
+def _without(inner: list[Range], hull: list[Range]) -> list[Range]:
+    """What is left of a box that has nothing of another: it ends before that along one digit, or begins behind it."""
+    ways = list[list[Range]]()
+    for k, ((low, high), (first, last)) in enumerate(zip(inner, hull, strict=True)):
+        for cut in ((low, min(high, first - 1)), (max(low, last + 1), high)):
+            ways.append([*inner[:k], cut, *inner[k + 1 :]])
+    return max(ways, key=lambda way: math.prod(max(0, high - low + 1) for low, high in way))
 
 
 def _iterations(read: _Read) -> int:

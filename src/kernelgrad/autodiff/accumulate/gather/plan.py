@@ -47,13 +47,16 @@ class Solved:
 class Site:
     """A read: its update's number among the pattern's operations, and how its threads and iterations are found.
     `residue`: bytes from the element that the digits give. `bounds`: so many of the conditions around it, from outside,
-    do nothing but bound coordinates."""
+    do nothing but bound coordinates. `narrow`: of what is summed over, whose range the launch tells. `rare`: of few
+    elements, at the border; inside of the domain there is none of it."""
 
     number: int
     solved: tuple[Solved, ...]
     summed: tuple[Coordinate, ...]
     residue: int
     bounds: int
+    narrow: tuple[Coordinate, ...] = ()
+    rare: bool = False
 
     def strided(self, coordinate: Coordinate) -> tuple[int, int] | None:
         """For a coordinate that is summed over, as the last of those that move a digit in strides: the digit's number,
@@ -110,6 +113,12 @@ class Box:
     inner: tuple[Range, ...]
     axes: tuple[tuple[tuple[int, int], ...], ...] = ()
     told: tuple[tuple[str, int], ...] = ()
+
+
+def range_names(site: int, coordinate: Coordinate) -> tuple[str, str]:
+    """What the launch tells of a coordinate that a site, by its number, is summed over: its first and last value."""
+    place = f"{site}_{coordinate.number}_{coordinate.digit}"
+    return f"_from_{place}", f"_to_{place}"
 
 
 def by_axes(extents: tuple[int, ...]) -> tuple[int, ...]:

@@ -31,7 +31,7 @@ from ....ir.traverse import blocks, free_values, operands, rebuild, settle
 from ....ir.types import I64, U32, U64
 from ....transforms.unroll import trips
 from .conditions import Coordinate
-from .plan import Site
+from .plan import Site, range_names
 from .staging import thread_number
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def over(slices: list[Slice], rest: tuple[Coordinate, ...]) -> None:
                     one.at[first] = b.constant(number, start.type)
                 over(slices, tuple(others))
         return
-    length = start.length(first)
-    lower, step = start.start(first) if len(slices) == 1 else (b.constant(0, start.type), 1)
+    lower, step = start.start(first) if len(slices) == 1 else (start.first(first), 1)
+    length = start.end(first)
     with b.region() as body, ExitStack() as scopes:
         for one in slices:
             scopes.enter_context(one.scope())
@@ -142,12 +142,25 @@ class Slice:
         that of an execution."""
         b, found = self.b, self.site.strided(coordinate)
         if found is None:
-            return b.constant(0, self.type), 1
+            return self.first(coordinate), 1
         (k, factor), solved = found, self.site.solved[found[0]]
         rest = self.left(k, [move for move in solved.moves if move[0] != coordinate])
         stride = b.constant(solved.stride, self.type)
         least = b.apply("rem", rest if factor > 0 else b.apply("neg", rest), stride)
         return b.apply("rem", b.apply("add", least, stride), stride), solved.stride
+
+    def first(self, coordinate: Coordinate) -> Value:
+        """Of the values of a coordinate that is summed over."""
+        if coordinate not in self.site.narrow:
+            return self.b.constant(0, self.type)
+        return self.emitter.number(range_names(self.emitter.gather.sites.index(self.site), coordinate)[0])
+
+    def end(self, coordinate: Coordinate) -> Value:
+        """Behind the last of them."""
+        if coordinate not in self.site.narrow:
+            return self.length(coordinate)
+        last = self.emitter.number(range_names(self.emitter.gather.sites.index(self.site), coordinate)[1])
+        return self.b.apply("add", last, self.b.constant(1, self.type))
 
     def trips(self, coordinate: Coordinate) -> int:
         """The number of iterations, where it is a constant."""
