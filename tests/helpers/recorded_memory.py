@@ -78,6 +78,40 @@ double run(double *x, const double *w, int n) {
 }
 """
     ),
+    "several places of one, in loops": _program(
+        """
+double run(double *x, const double *w, int n) {
+    double *a, *h = new double[n], s = 0.4;
+    cudaMalloc(&a, n * 8);
+    for (int i = 0; i < n; i++) h[i] = x[i] * w[i];
+    for (int k = 0; k < 3; k++) { h[3] = h[1] * s + x[k]; s = sin(h[n - 1] * h[3]); h[1] = 0.5 * s + h[0]; }
+    cudaMemcpy(a, h, n * 8, cudaMemcpyHostToDevice);
+    product<<<1, 32>>>(a, a, a, n);
+    cudaMemcpy(h, a, n * 8, cudaMemcpyDeviceToHost);
+    for (int k = 0; k < n; k++) s += h[k] * h[2];
+    delete[] h;
+    cudaFree(a);
+    return s;
+}
+"""
+    ),
+    "behind pointers to structs": _program(
+        """
+struct Pair { double a, b; };
+__global__ void turn(Pair *y, const Pair *x) { y[threadIdx.x] = {x[threadIdx.x].b * x[threadIdx.x].a, x->a}; }
+double run(double *x, const double *, int n) {
+    Pair *a, *b;
+    cudaMalloc(&a, n * 8); cudaMalloc(&b, n * 8);
+    cudaMemcpy(a, x, n * 8, cudaMemcpyHostToDevice);
+    turn<<<1, 3>>>(b, a);
+    turn<<<1, 3>>>(a, b);
+    turn<<<1, 3>>>(b, a);
+    cudaMemcpy(x, b, n * 8, cudaMemcpyDeviceToHost);
+    cudaFree(a); cudaFree(b);
+    return x[1] * x[4];
+}
+"""
+    ),
     "in rows": _program(
         """
 __global__ void turn(double *a, size_t pitch, int width) {
