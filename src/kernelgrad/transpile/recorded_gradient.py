@@ -347,12 +347,14 @@ class RecordedGradient:
         passed = list[str]()
         for param in primal.params:
             own = f"*{param.name}" if param in numbers else param.name
-            passed += [own, f"{TAPE}.shadow({own})"] if param.name in memory else [own]
+            given = [own, f"{TAPE}.shadow({own})"] if param.name in memory else [own]
+            passed += given if plain_type(param.type) else [f"alike({v})" for v in given]
         keeps = bool(forward.body.results)
         call = f"::{op.augmented}({', '.join(passed)});"
         where = f'"{_place(op.span)}"'
         lines = [f"{TAPE}.run_again({{}}, {{{', '.join(memory)}}}, {where}, false);"]
         lines.append(f"auto kept = {call}" if keeps else call)
+        lines.append(f"{TAPE}.looks_back({{{', '.join(memory)}}});")
         reverse = f"::{op.reverse}({', '.join((*passed, *(['kept'] if keeps else [])))});"
         result = self.module.functions[op.reverse].result_type
         parts = [f".{field.name}" for field in result.fields] if isinstance(result, Struct) else [""]
