@@ -78,6 +78,70 @@ double run(double *x, const double *w, int n) {
 }
 """
     ),
+    "several places of one, in loops": _program(
+        """
+double run(double *x, const double *w, int n) {
+    double *a, *h = new double[n], s = 0.4;
+    cudaMalloc(&a, n * 8);
+    for (int i = 0; i < n; i++) h[i] = x[i] * w[i];
+    for (int k = 0; k < 3; k++) { h[3] = h[1] * s + x[k]; s = sin(h[n - 1] * h[3]); h[1] = 0.5 * s + h[0]; }
+    cudaMemcpy(a, h, n * 8, cudaMemcpyHostToDevice);
+    product<<<1, 32>>>(a, a, a, n);
+    cudaMemcpy(h, a, n * 8, cudaMemcpyDeviceToHost);
+    for (int k = 0; k < n; k++) s += h[k] * h[2];
+    delete[] h;
+    cudaFree(a);
+    return s;
+}
+"""
+    ),
+    "behind pointers to structs": _program(
+        """
+struct Pair { double a, b; };
+__global__ void turn(Pair *y, const Pair *x) { y[threadIdx.x] = {x[threadIdx.x].b * x[threadIdx.x].a, x->a}; }
+__global__ void turn_back(const Pair *x, Pair *d_y, Pair *d_x) {
+    Pair v = x[threadIdx.x], d = d_y[threadIdx.x];
+    atomicAdd(&d_x[threadIdx.x].a, v.b * d.a);
+    d_x[threadIdx.x].b += v.a * d.a;
+    atomicAdd(&d_x->a, d.b);
+    d_y[threadIdx.x] = {0, 0};
+}
+void again(Pair *y, Pair *x) { turn<<<1, 3>>>(y, x); }
+void *forward(Pair *y, Pair *, Pair *x, Pair *) { turn<<<1, 3>>>(y, x); return nullptr; }
+void reverse(Pair *, Pair *d_y, Pair *x, Pair *d_x, void *) { turn_back<<<1, 3>>>(x, d_y, d_x); }
+void *__enzyme_register_gradient_again[3] = {(void *)again, (void *)forward, (void *)reverse};
+double run(double *x, const double *, int n) {
+    Pair *a, *b;
+    cudaMalloc(&a, n * 8); cudaMalloc(&b, n * 8);
+    cudaMemcpy(a, x, n * 8, cudaMemcpyHostToDevice);
+    turn<<<1, 3>>>(b, a);
+    again(a, b);
+    turn<<<1, 3>>>(b, a);
+    cudaMemcpy(x, b, n * 8, cudaMemcpyDeviceToHost);
+    cudaFree(a); cudaFree(b);
+    return x[1] * x[4];
+}
+"""
+    ),
+    "as a pass of the program's own left it": _program(
+        """
+__global__ void decay(double *x) { x[threadIdx.x] = exp(-x[threadIdx.x]); }
+__global__ void back(const double *x, double *d) { d[threadIdx.x] *= -x[threadIdx.x]; }
+void decays(double *x) { decay<<<1, 6>>>(x); }
+void *forward(double *x, double *) { decay<<<1, 6>>>(x); return nullptr; }
+void reverse(double *x, double *d, void *) { back<<<1, 6>>>(x, d); }
+void *__enzyme_register_gradient_decays[3] = {(void *)decays, (void *)forward, (void *)reverse};
+double run(double *x, const double *w, int n) {
+    double *a, *b;
+    cudaMalloc(&a, n * 8); cudaMalloc(&b, n * 8);
+    cudaMemcpy(a, x, n * 8, cudaMemcpyHostToDevice);
+    for (int k = 0; k < 2; k++) { product<<<1, 32>>>(a, a, b, n); decays(a); product<<<1, 32>>>(b, a, a, n); }
+    cudaMemcpy(x, a, n * 8, cudaMemcpyDeviceToHost);
+    cudaFree(a); cudaFree(b);
+    return x[0] * w[1];
+}
+"""
+    ),
     "in rows": _program(
         """
 __global__ void turn(double *a, size_t pitch, int width) {

@@ -10,6 +10,7 @@ import pytest
 import kernelgrad as kg
 from in_source_cases import INLINE, POINTER, iterated, with_passes
 from kernelgrad.errors import KernelGradError
+from recorded_memory import MEMORY
 
 
 def arguments() -> list[Any]:
@@ -48,6 +49,51 @@ def test_the_programs_own_reverse_is_what_runs() -> None:
     kg.compile(OWN)["gradient"](x, dx, 2, device="cpu")
     np.testing.assert_allclose(x, [9.0, 36.0])
     np.testing.assert_allclose(dx, 100 * 2 * np.array([3.0, 6.0]))
+
+
+def test_structs_in_memory_that_is_freed_by_then(capsys: pytest.CaptureFixture[str]) -> None:
+    kg.compile(MEMORY["behind pointers to structs"])["main"](device="cpu")
+    for found, wanted in map(str.split, capsys.readouterr().out.split("\n")[1:3]):
+        assert float(found) == pytest.approx(float(wanted), rel=1e-6)
+
+
+DECAYS = r"""
+__global__ void square(double *y, const double *x) { y[threadIdx.x] = x[threadIdx.x] * x[threadIdx.x]; }
+__global__ void decay(double *x) { x[threadIdx.x] = exp(-x[threadIdx.x]); }
+__global__ void back(const double *x, double *d) { d[threadIdx.x] *= -x[threadIdx.x]; }
+void decays(double *x) { decay<<<1, 4>>>(x); }
+void *forward(double *x, double *) { decay<<<1, 4>>>(x); return nullptr; }
+void reverse(double *x, double *d, void *) { back<<<1, 4>>>(x, d); }
+void *__enzyme_register_gradient_decays[3] = {(void *)decays, (void *)forward, (void *)reverse};
+void run(double *out, double *in, int n) {
+    double *x, *y;
+    cudaMalloc(&x, 32); cudaMalloc(&y, 32);
+    cudaMemcpy(x, in, 32, cudaMemcpyHostToDevice);
+    for (int k = 0; k < n; k++) {
+        if (k % 3) decays(x);
+        square<<<1, 4>>>(y, x);
+        if (k % 2) decays(y);
+        square<<<1, 4>>>(x, y);
+        decays(x);
+    }
+    cudaMemcpy(out, x, 32, cudaMemcpyDeviceToHost);
+    cudaFree(x); cudaFree(y);
+}
+"""
+
+
+@pytest.mark.parametrize("budget", [None, 520, 700])
+def test_the_reverse_gets_memory_as_the_augmented_pass_left_it(budget: int | None) -> None:
+    """Whoever else reads it, or overwrites it."""
+
+    def gradient(text: str, budget: int | None) -> Any:
+        d_in = np.zeros(4)
+        g = kg.gradient(kg.compile(text)["run"], "out, in", tape_budget=budget)
+        g.execute(np.zeros(4), np.linspace(0.1, 1.3, 4), 5, np.ones(4), d_in, device="cpu")
+        return d_in
+
+    plain = "\n".join(line for line in DECAYS.splitlines() if "register" not in line)
+    np.testing.assert_allclose(gradient(DECAYS, budget), gradient(plain, None), rtol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,8 @@ class Backward:
 
     def _reverse_step(self, number: int, pieces: list[Piece], was_run_again: bool) -> None:
         step = self.steps[number]
-        self._undo(pieces)
+        if not step.looks_back:
+            self._undo(pieces)
         self._progress.at(len(self.steps) - number)
         if (self._late or self.shadows.waits) and not on_device(step):
             if _can_wait(step):
@@ -164,7 +165,7 @@ class Backward:
             check_again(step, self.cells, was_run_again)
             self._checks.take(step, self.streams(step.device), was_run_again)
         step.reverse(self.shadows, self.keep)
-        if step.rewrites:
+        if step.rewrites or step.looks_back:
             self._undo(pieces)
 
     def _catch_up(self) -> None:
@@ -247,9 +248,10 @@ class Backward:
         return self._contents
 
     def _fits(self, start: int, end: int, room: int) -> bool:
-        """The last step is reversed where it would run: nothing is saved before it, but where its reverse writes."""
-        needed = sum(step.exact_bytes for step in self.steps[start : end - 1])
-        return needed + (self.steps[end - 1].exact_bytes if self.steps[end - 1].rewrites else 0) <= room
+        """The last step is reversed where it would run: nothing is saved before it, but where its reverse writes, or
+        it runs before that."""
+        needed, last = sum(step.exact_bytes for step in self.steps[start : end - 1]), self.steps[end - 1]
+        return needed + (last.exact_bytes if last.rewrites or last.looks_back else 0) <= room
 
     def _room_with(self, base: Segment, start: int, end: int) -> int:
         """Bytes of the budget that are left when `base` has what these steps overwrite."""
@@ -294,22 +296,24 @@ class Backward:
             cell.need = None
 
     def _run_exact(self, base: Segment, end: int, start: int | None = None) -> None:
-        """Runs steps again so that each can be undone, and reverses them. The last one is not run: memory is as it was
-        before it."""
+        """Runs steps again so that each can be undone, and reverses them. The last one is not run, where its reverse
+        takes memory as it was before it."""
         for cell in self.cells:
             cell.need = None
         exact = Segment(base.start if start is None else start)
         exact.end = end
         for number in range(exact.start, end):
             step, is_last = self.steps[number], number == end - 1
-            if is_last and not step.rewrites:
+            if is_last and not step.rewrites and not step.looks_back:
                 break
             self._note_reread(step, number)
             written = self._save_first(base, number)
             if exact.length > 1:
                 self._save_exact(exact, number, written, self.streams(step.device))
-            if not is_last:
+            if not is_last or step.looks_back:
                 self._run_step(number)
+            if step.looks_back:
+                self.tape.note_left(step, number)
         self._reverse_exact(exact, keep=False, was_run_again=True)
 
 

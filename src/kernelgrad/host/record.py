@@ -207,9 +207,17 @@ class Tape:
         for cell in written:
             cell.first = cell.first or ("read" if step.writes_outside(cell) else "written")
             cell.need, cell.is_read, cell.made = None, False, len(self.steps)
+        if step.looks_back:
+            self.note_left(step, len(self.steps))
         if step.device is not None:
             self.streams.setdefault(step.device, set()).add(step.stream or 0)
         self.store.keep(step.tape_bytes)
+
+    def note_left(self, step: Step, number: int) -> None:
+        """What it left is read by its reverse."""
+        for span in step.writes:
+            for cell in self.cells.cover(span):
+                cell.need, cell.is_shared = Need(number, step.name, span.name), False
 
     def _split(self, cell: Cell, rest: Cell, print: int | None) -> None:
         self.store.split(cell, rest)

@@ -49,6 +49,7 @@ class Step:
     stream: int | None = None
     tape_bytes = 0
     rewrites = False  # whether its reverse writes what it wrote
+    looks_back = False  # whether its reverse reads what it gets as the step left it
     writes_all = False  # of what it writes and does not read
     is_opaque = True  # it may read more than `reads` says
 

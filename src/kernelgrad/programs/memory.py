@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from bisect import bisect_right, insort
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -115,6 +117,18 @@ class Memory:
             raise ProgramError(f"frees {found.shown}, which was not allocated to be freed so", span)
         found.freed = span
         return found
+
+    @contextmanager
+    def there_again(self, allocations: Iterable[Allocation]) -> Iterator[None]:
+        """With what the program freed since: a recording holds it, and its reverse uses it."""
+        freed = {id(a): (a, a.freed) for a in allocations if a.freed is not None}
+        for allocation, _ in freed.values():
+            allocation.freed = None
+        try:
+            yield
+        finally:
+            for allocation, at in freed.values():
+                allocation.freed = at
 
     def forget_freed(self) -> None:
         self._all = [a for a in self._all if a.freed is None]

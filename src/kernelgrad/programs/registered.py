@@ -2,7 +2,9 @@
 recording.
 
 While it is recorded, the augmented pass runs in place of the function, with null for shadows, which nobody has yet; the
-reverse pass gets them, and what the other one returned. What both launch and copy is their own.
+reverse pass gets them, and what the other one returned. What both launch and copy is their own. Memory that they get
+holds for the reverse pass what the augmented one left there: no derivative but theirs puts anything else there in
+between, and what later steps overwrite is put back.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..autodiff.calculus.activity import holds_floats
 from ..host.memory_map import Span as Range
 from ..host.shadow_memory import ShadowMemory
 from ..host.steps import Step
@@ -53,6 +56,7 @@ class RegisteredStep(Step):
     """What it reads and writes: all that it gets pointers to. Adjoints of numbers are what the reverse returns."""
 
     varies = "its passes are the program's own"
+    looks_back = True
 
     def __init__(self, at: Interpreter, op: Registered, args: list[Any], cells: list[Cell | None]):
         super().__init__()
@@ -61,9 +65,11 @@ class RegisteredStep(Step):
         self.saved: Any = None
         self.types = [v.type for v in op.args]
         self.spans: dict[int, Range] = {}
+        self.memory = list[Allocation]()
         for k, (value, type) in enumerate(zip(args, self.types, strict=True)):
             if isinstance(type, Pointer) and value:
                 found = at.memory.at(value, op.span, "passes")
+                self.memory.append(found)
                 self.spans[k] = Range(op.args[k].name or f"argument {k}", value, found.end - value, found.device)
         self.writes = tuple(self.spans.values())
         numbers = (Range("number", c.address, c.type.size, None) for c in cells if c is not None)
@@ -92,13 +98,14 @@ class RegisteredStep(Step):
         for k, span in self.spans.items():
             type = self.types[k]
             assert isinstance(type, Pointer)
-            if is_float(type.pointee):
+            if holds_floats(type.pointee):
                 view = shadows.view(span, pointee_dtype(type.pointee))
                 places[k] = view.address
                 kind: Any = "device" if span.device is not None else "argument"
                 added.append(memory.add(Allocation(view.address, view.nbytes, kind, span.device, view.owner)))
         try:
-            found = self.pass_(self.op.reverse, places, self.saved)
+            with memory.there_again(self.memory):
+                found = self.pass_(self.op.reverse, places, self.saved)
         finally:
             for allocation in added:
                 memory.remove(allocation)

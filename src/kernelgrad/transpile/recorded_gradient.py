@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
@@ -39,7 +40,7 @@ from ..runtime.parameters import parameters_of
 from ..runtime.written import written_params
 from . import kept_stores
 from .derivative_file import INCLUDE
-from .derived_functions import RESULT, Derived, derived_function, function_text
+from .derived_functions import RESULT, Derived, derived_function, function_text, plain_type
 from .host_function import HostFunction
 from .integer_memory import check_kinds
 from .kernels import KernelGradients
@@ -136,13 +137,36 @@ class RecordedGradient:
     ) -> tuple[str, tuple[Value, ...]]:
         line = ops[0].span.line
         name = self._fresh(f"{self.name}_line_{line}")
-        body = Block((), ops, ())
-        defined = {v for op in ops for v in op.results}
-        inputs = tuple(v for v in free_values(body) if v not in defined)
+        ops = (*self._addresses(ops), *ops)
+        body, inputs = Block((), ops, ()), _inputs(ops)
         function, activity = _function(name, body, inputs, outputs, cells)
         self.texts[name] = ""  # taken
         self.texts[name] = self._stretch_text(function, activity, inputs, cells)
         return f"{name}({TAPE}", inputs
+
+    def _addresses(self, ops: tuple[Op, ...]) -> list[Op]:
+        """How a stretch finds several places of one memory: it is given that memory once, since a function's gradient
+        takes what it is given to be apart."""
+        inputs = [v for v in _inputs(ops) if isinstance(v.type, Pointer)]
+        counts = Counter(map(self._base, inputs))
+        found = dict[Op, None]()
+        for value in inputs:
+            if counts[self._base(value)] > 1:
+                found.update(dict.fromkeys(reversed(self._offsets(value))))
+        return [replace(op, span=ops[0].span) for op in found]
+
+    def _base(self, value: Value) -> Value:
+        offsets = self._offsets(value)
+        return offsets[-1].ptr if offsets else value
+
+    def _offsets(self, value: Value) -> list[Offset]:
+        """What made an address, the last first. All of these are of one type: of what is cast nobody knows whether it
+        has an adjoint."""
+        found = list[Offset]()
+        while isinstance(op := self._definition.get(value), Offset):
+            found.append(op)
+            value = op.ptr
+        return found
 
     def _stretch_text(
         self, function: Function, activity: list[str], inputs: tuple[Value, ...], cells: set[Value]
@@ -244,7 +268,7 @@ class RecordedGradient:
         config = ", ".join(f"unsigned int kg_{of}{axis}" for of in "gb" for axis in "xyz")
         structs = {p.name for p in shown if isinstance(p.type, Struct)}
         values = [f"*{p.name}" if p in by_place else p.name for p in shown]
-        primal_values = [f"alike({v})" if v.lstrip("*") in structs else v for v in values]
+        primal_values = [v if plain_type(p.type) else f"alike({v})" for p, v in zip(shown, values, strict=True)]
         lines = [
             "const dim3 kg_grid(kg_gx, kg_gy, kg_gz), kg_block(kg_bx, kg_by, kg_bz);",
             _run_again(memory, facts.reads, facts.writes, where),
@@ -323,12 +347,14 @@ class RecordedGradient:
         passed = list[str]()
         for param in primal.params:
             own = f"*{param.name}" if param in numbers else param.name
-            passed += [own, f"{TAPE}.shadow({own})"] if param.name in memory else [own]
+            given = [own, f"{TAPE}.shadow({own})"] if param.name in memory else [own]
+            passed += given if plain_type(param.type) else [f"alike({v})" for v in given]
         keeps = bool(forward.body.results)
         call = f"::{op.augmented}({', '.join(passed)});"
         where = f'"{_place(op.span)}"'
         lines = [f"{TAPE}.run_again({{}}, {{{', '.join(memory)}}}, {where}, false);"]
         lines.append(f"auto kept = {call}" if keeps else call)
+        lines.append(f"{TAPE}.looks_back({{{', '.join(memory)}}});")
         reverse = f"::{op.reverse}({', '.join((*passed, *(['kept'] if keeps else [])))});"
         result = self.module.functions[op.reverse].result_type
         parts = [f".{field.name}" for field in result.fields] if isinstance(result, Struct) else [""]
@@ -422,6 +448,11 @@ def _apart(memory: dict[str, str], written: Collection[str], where: str) -> str:
     others = ", ".join(text for path, text in memory.items() if path not in kept)
     stores = ", ".join(memory[path] for path in kept)
     return f"{TAPE}.apart({{{others}}}, {{{stores}}}, {where});"
+
+
+def _inputs(ops: tuple[Op, ...]) -> tuple[Value, ...]:
+    defined = {v for op in ops for v in op.results}
+    return tuple(v for v in free_values(Block((), ops, ())) if v not in defined)
 
 
 def _function(

@@ -34,7 +34,7 @@ struct Recording {
     struct Step {
         std::vector<Saved> saved;
         std::function<void()> reverse;
-        bool runs_again;
+        bool runs_again, looks_back; // at what it left
     };
     struct Owed {
         char *to, *cell;
@@ -246,7 +246,7 @@ struct Recording {
 
     void record(std::function<void()> reverse, bool runs_again)
     {
-        steps.push_back(Step{{}, std::move(reverse), runs_again});
+        steps.push_back(Step{{}, std::move(reverse), runs_again, false});
     }
     void save(char *start, size_t nbytes, bool is_on_device)
     {
@@ -296,6 +296,14 @@ struct Recording {
             block.reread = false;
         }
         return must_tell;
+    }
+    // Of the last step: its reverse reads memory as the step left it. How far the caller's on the host reaches nobody
+    // knows: that is as it is in the end.
+    void looks_back(std::initializer_list<const void *> read)
+    {
+        steps.back().looks_back = true;
+        for (const void *memory : read)
+            if (memory != nullptr && block_of(memory).nbytes != unknown) block_of(memory).reread = true;
     }
     // Before a loop overwrites it.
     void keep(const void *memory, size_t nbytes)
@@ -627,9 +635,9 @@ struct Recording {
         }
         for (; !steps.empty(); steps.pop_back()) {
             Step &step = steps.back();
-            put_back(step);
+            if (!step.looks_back) put_back(step);
             if (step.reverse) step.reverse();
-            if (step.runs_again) put_back(step);
+            if (step.runs_again || step.looks_back) put_back(step);
         }
         settle();
         for (const Saved &saved : last) put_back(saved);
