@@ -105,7 +105,7 @@ class _Pieces:
 
     def _comes_round_once(self, over: Value, by: Value) -> bool:
         sum_, end = self.sums.of(over), self.sums.of(by)
-        if sum_ is None or end is None or end.terms:
+        if sum_ is None or end is None or end.terms or any(basis in self.sums.wrapping for basis, _ in sum_.terms):
             return False
         low, high = self.sums.range(sum_, 1 << 62)
         return low >= 0 and high < 2 * end.const
