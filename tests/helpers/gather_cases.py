@@ -40,6 +40,18 @@ GATHERED = {
         (90, 90),
         (90,),
     ),
+    "a loop that begins far away": Case(
+        f"""__global__ void k(double *y, const double *x, int n, long long far) {{ {AT}
+            if (i >= n) return;
+            double sum = 0;
+            for (long long j = far; j <= far + i; ++j) sum += x[j - far] * (1 + j - far - i);
+            y[i] = sum;
+        }}""",
+        3,
+        16,
+        (40, 50),
+        (40, 1 << 40),
+    ),
     "how often depends on the thread": Case(
         f"""__global__ void k(double *y, const double *x, int n) {{ {AT}
             if (i >= n) return;
@@ -297,6 +309,33 @@ GATHERED = {
 }
 
 ATOMIC = {
+    "an end that is none": Case(
+        f"""__global__ void k(double *y, const double *x, int n, int most) {{ {AT}
+            if (i >= n) return;
+            double sum = 0;
+            for (int j = i; j < min(i + 3, most) + 2; ++j) sum += x[j] * (1 + j - i);
+            y[i] = sum;
+        }}""",
+        3,
+        16,
+        (40, 60),
+        (40, 2**31 - 1),
+        "",
+    ),
+    "by way of an array of the thread's own": Case(
+        f"""__global__ void k(double *y, const double *x, int n, int m) {{ {AT}
+            if (i >= n) return;
+            double sum = 0;
+            for (int k = 0; k < 5; ++k) sum += x[i + k];
+            double own[4] = {{sum, sum * sum, 1, sin(sum)}};
+            y[i] = own[(i + m) % 4] * own[m];
+        }}""",
+        3,
+        16,
+        (40, 50),
+        (40, 3),
+        "",
+    ),
     "how often is loaded": Case(
         f"""__global__ void k(double *y, const double *x, int n) {{ {AT}
             if (i >= n) return;

@@ -15,6 +15,7 @@ from kernelgrad.analysis import roots, structure
 from kernelgrad.analysis.access.affine import Shape, Sums
 from kernelgrad.analysis.ownership.private import places_of
 from kernelgrad.analysis.ownership.single_stores import is_stored_once
+from kernelgrad.analysis.promises import Promised
 
 GRID, BLOCK, N = 3, 8, 5
 THREADS = GRID * BLOCK
@@ -158,6 +159,18 @@ ADDED = {
     "sums": Once("for (int k = 0; k < 3; k++) atomicAdd(&y[i / 2], x[i + k] * x[i]);", False),
     "stored, then added to": Once("y[i] = x[i]; atomicAdd(&y[i], x[i] * x[i + 1]);", False),
 }
+CASES |= {
+    "two sides, in different iterations": Once(
+        """for (int k = 0; k < 6; k++)
+            if (x[i + k] > 0.5) { if (k == 3) y[i] = x[i] * x[i]; } else { if (k == 5) y[i] = x[i] * x[i + 1]; }""",
+        False,
+    ),
+    "two sides, in the same iteration": Once(
+        """for (int k = 0; k < 6; k++)
+            if (x[i + k] > 0.5) { if (k == 3) y[i] = x[i] * x[i]; } else { if (k == 3) y[i] = x[i] * x[i + 1]; }""",
+        True,
+    ),
+}
 FLOATS = {
     "an element twice": Once("y[i] = x[i]; if (x[i] > 0.5) y[i] = x[i] * x[i + 1];", False, type="float"),
     "the second of two": Once(
@@ -266,6 +279,17 @@ def test_what_is_proven(case: Once) -> None:
     y, _, n = (p.value for p in kernel.function.params)
     sums = Sums(nested, Shape((GRID, 1, 1), (BLOCK, 1, 1)), {n: N}.get)
     assert is_stored_once(y, memory, places_of(nested), sums) == case.once
+
+
+@pytest.mark.parametrize(("bound", "once"), [("t < 8", True), ("4 * t + i < 32", True), ("t + 9 * at[0] < 8", False)])
+def test_bounds_of_more_than_what_is_divided(bound: str, once: bool) -> None:
+    """What is added to it there may be negative, if it comes from memory."""
+    body = f"int t = threadIdx.x, i = blockIdx.x * 32; if ({bound}) y[i + t / 4 + 2 * (t % 4)] = t;"
+    kernel = kg.compile(f"__global__ void k(double *y, const int *at) {{ {body} }}")["k"]
+    memory, nested = roots.analyse(kernel.function), structure.analyse(kernel.function, apart=False)
+    y, at = (p.value for p in kernel.function.params)
+    sums = Sums(nested, Shape((2, 1, 1), (32, 1, 1)), lambda _: None, Promised(unique=frozenset((at,))))
+    assert is_stored_once(y, memory, places_of(nested), sums) == once
 
 
 def test_text_of_what_cannot_be_kept_consumes() -> None:

@@ -127,7 +127,8 @@ def _joined(spans: dict[Span, int]) -> dict[Span, int]:
     for span in sorted(spans, key=lambda s: s.start):
         before = next((s for s in found if s.end == span.start), None)
         if before is not None and found[before] * (span.start // before.start) == spans[span]:
-            found[Span(before.start, span.end)] = found.pop(before)
+            span, times = Span(before.start, span.end), found.pop(before)
         else:
-            found[span] = spans[span]
+            times = spans[span]
+        found[span] = found.get(span, 0) + times
     return found

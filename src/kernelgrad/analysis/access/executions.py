@@ -18,7 +18,7 @@ from typing import NamedTuple
 from ...ir.ops import Apply, For, If, Value, While
 from ..fold import limits
 from ..structure import Place
-from .affine import Affine, Basis, Guard, Part, Sums, remainder
+from .affine import Affine, Basis, Guard, Looked, Part, Sums, remainder
 
 
 class Digit(NamedTuple):
@@ -296,17 +296,19 @@ def _most(sum_: Affine, sums: Sums, guards: Iterable[Guard]) -> int:
     extents = [(c, extent(b, sums, guards) or sums.most.get(b, 1)) for b, c in sum_.terms]
     most = sum_.const + sum(max(0, c * (length - 1)) for c, length in extents)
     for guard in guards:
-        times = _multiple(sum_, guard.sum)
+        times = _multiple(sum_, guard.sum, sums)
         if times:
             most = min(most, (guard.bound - 1 - guard.sum.const) // times + sum_.const)
     return max(0, most)
 
 
-def _multiple(sum_: Affine, total: Affine) -> int:
-    """How often a sum is in another that has nothing negative besides; 0 where it is not."""
+def _multiple(sum_: Affine, total: Affine, sums: Sums) -> int:
+    """How often a sum is in another that has nothing negative besides, as memory may hold, and nothing that comes
+    round; 0 where it is not."""
     terms, own = total.coefficients, sum_.coefficients
     times = {terms.get(basis, 0) // c if terms.get(basis, 0) % c == 0 else 0 for basis, c in own.items()}
-    alone = all(c > 0 for basis, c in terms.items() if basis not in own)
+    others = {basis: c for basis, c in terms.items() if basis not in own}
+    alone = all(c > 0 and not isinstance(b, Looked) and b not in sums.wrapping for b, c in others.items())
     return max(0, times.pop()) if alone and len(times) == 1 else 0
 
 

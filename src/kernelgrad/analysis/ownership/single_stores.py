@@ -32,7 +32,7 @@ def is_stored_once(root: Value, memory: Memory, places: dict[int, Place], sums: 
     if None in found or not accesses:
         return not stores
     own = [places[id(op)] for op in stores]
-    return _are_apart(accesses, own) and all(
+    return _are_apart(accesses, own, sums) and all(
         _is_once(access, place, accesses, sums) for access, place in zip(accesses, own, strict=True)
     )
 
@@ -56,7 +56,7 @@ def _access(op: Op, root: Value, memory: Memory, places: dict[int, Place], sums:
     return Access(address.where(sums.fixed(place)), op.value.type.size, sums.guards(place))
 
 
-def _are_apart(accesses: list[Access], places: list[Place]) -> bool:
+def _are_apart(accesses: list[Access], places: list[Place], sums: Sums) -> bool:
     """Whether they are at different constants from the same place, or on two sides of a branch."""
     if any(a.address.coefficients != accesses[0].address.coefficients for a in accesses):
         return False
@@ -65,13 +65,17 @@ def _are_apart(accesses: list[Access], places: list[Place]) -> bool:
         for start, _, other in islice(spans, at + 1, None):
             if end <= start:
                 break
-            if not _exclude(places[k], places[other]):
+            if not _exclude(places[k], places[other], sums):
                 return False
     return True
 
 
-def _exclude(one: Place, other: Place) -> bool:
-    """Whether they are on different sides of a branch: of what is around both, no execution gets to both."""
+def _exclude(one: Place, other: Place, sums: Sums) -> bool:
+    """Whether they are on different sides of a branch: of what is around both, no execution gets to both. Elements tell
+    the execution but for what conditions hold, which must be the same then: not one at `k == 3`, one at `k == 5`."""
+    held, also = sums.fixed(one), sums.fixed(other)
+    if any(held[basis] != also[basis] for basis in held.keys() & also.keys()):
+        return False
     sides = {id(place.owner): place.block for place in one.around() if isinstance(place.owner, If)}
     return any(sides.get(id(place.owner), place.block) is not place.block for place in other.around())
 

@@ -9,6 +9,7 @@ import pytest
 
 import kernelgrad as kg
 from derived import gradient_of, kernel_of
+from every_plan import forced
 from gather_cases import AT, AT_2, ATOMIC, GATHERED, Case, arguments_of
 from kernelgrad.autodiff.accumulate.gather.plan import Box, Gather
 from kernelgrad.launches.choice import gather_parts
@@ -188,3 +189,23 @@ def test_parts_have_each_element_once(inner: tuple[tuple[int, int], ...], monkey
 def test_parts_that_are_deep() -> None:
     launch = gather_parts.launch_of(Box((0, 0, 0), (2, 1, 96), (1, 2, 2), ((0, 1), (0, 0), (0, 95))))
     assert launch.block[2] <= 64 and launch.grid[2] * launch.block[2] == 96
+
+
+TRIANGLES = {
+    "from ten on": "for (int j = 0; j <= i + 10; ++j) for (int k = j; k <= i + 10; ++k) sum += x[k] * (1 + j);",
+    "of what comes after": "for (int j = i + 1; j < n; ++j) for (int k = j + 1; k < n; ++k) sum += x[k] * (j - i);",
+}
+
+
+@pytest.mark.parametrize("name", TRIANGLES)
+def test_triangles(name: str) -> None:
+    """Of loops in loops, both with the thread's own bounds: the inner ones run over all that any iteration has."""
+    source = f"__global__ void k(double *y, const double *x, int n) {{ {AT} if (i >= n) return; double sum = 0;"
+    case = Case(f"{source} {TRIANGLES[name]} y[i] = sum; }}", 3, 16, (40, 60), (40,))
+    kernel, found = kernel_of(case.source), {}
+    for plan in ("one kernel", "gathered"):
+        with forced(plan):
+            gradient, found[plan] = kg.gradient(kernel, case.names), np.zeros(60)
+            assert _gathered(gradient, case, arguments_of(case)) == ({"x"} if plan == "gathered" else set())
+            gradient[case.grid, case.block](*arguments_of(case), np.arange(1.0, 41), found[plan])
+    np.testing.assert_allclose(found["gathered"], found["one kernel"], rtol=1e-12)

@@ -80,11 +80,14 @@ class Emitter:
             raise NotSliceable
 
     def number(self, name: str) -> Value:
-        """What the launcher tells."""
-        if name not in self.numbers:
-            self.numbers[name] = Value(I64, name)
-            self.told[name] = self.top.convert(self.numbers[name], self.type)
+        """What the launcher tells, in as many bits as indices have."""
+        if name not in self.told:
+            self.told[name] = self.top.convert(self.long_number(name), self.type)
         return self.told[name]
+
+    def long_number(self, name: str) -> Value:
+        """In 64 bits: where loops begin is no index of this launch."""
+        return self.numbers.setdefault(name, Value(I64, name))
 
     def function(self) -> Function:
         if self.gather.part == "whole":

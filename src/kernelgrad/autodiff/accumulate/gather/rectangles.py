@@ -16,13 +16,15 @@ from functools import reduce
 from typing import NamedTuple
 
 from ....analysis.access.affine import Affine, Sums
+from ....analysis.fold import limits
 from ....ir.builder import Builder
 from ....ir.ops import Apply, Atomic, Block, Constant, For, Function, If, Op, Param, Value
 from ....ir.traverse import descend, holds, substitute, walk, with_ops
-from ....ir.types import I64
+from ....ir.types import I64, Scalar
 
 PREFIX = "_bound_"
 _LONGEST = 1 << 31
+_ENDLESS = 1 << 62  # iterations, of loops that nothing is known of
 
 
 class Bounds(NamedTuple):
@@ -73,7 +75,8 @@ def _bounds(op: For, definition: dict[Value, Op]) -> Bounds:
 
 
 def _parts(value: Value, fn: str, definition: dict[Value, Op]) -> Iterator[tuple[Value, int]]:
-    """What a value is the largest or the smallest of, each as a value and what is added to it."""
+    """What a value is the largest or the smallest of, each as a value and what is added to it: `min(a, b) + 1` is the
+    smaller of `a + 1` and `b + 1`, where neither of them wraps around (see `_is_whole`)."""
     match definition.get(value):
         case Apply(found, (left, right)) if found == fn:
             yield from _parts(left, fn, definition)
@@ -87,9 +90,9 @@ def _parts(value: Value, fn: str, definition: dict[Value, Op]) -> Iterator[tuple
 
 
 def _rectangle(number: int, bounds: Bounds, sums: Sums) -> tuple[Rectangle, Told] | None:
-    lows, highs = (
-        [None if (sum_ := sums.of(v)) is None else sum_.plus(Affine(shift)) for v, shift in side] for side in bounds
-    )
+    if not all(shift == 0 or _is_whole(v, shift, sums) for side in bounds for v, shift in side):
+        return None
+    lows, highs = ([_sum(v, shift, sums) for v, shift in side] for side in bounds)
     windows = [
         (far.const, k)
         for k, low in enumerate(lows)
@@ -99,11 +102,29 @@ def _rectangle(number: int, bounds: Bounds, sums: Sums) -> tuple[Rectangle, Told
     if windows:
         length, k = min(windows)
         return (Rectangle(number, k), Told(0, length)) if 0 < length < _LONGEST else None
-    first = max((sums.range(low)[0] for low in lows if low is not None), default=None)
-    end = min((sums.range(high)[1] for high in highs if high is not None), default=None)
+    first = max((sums.range(low, _ENDLESS)[0] for low in lows if low is not None), default=None)
+    end = min((sums.range(high, _ENDLESS)[1] for high in highs if high is not None), default=None)
     if first is None or end is None or not 0 < end - first < _LONGEST:
         return None
     return Rectangle(number, None), Told(first, end - first)
+
+
+def _sum(value: Value, shift: int, sums: Sums) -> Affine | None:
+    """None where it is none, or comes round in loops around it."""
+    found = sums.of(value)
+    if found is None or any(basis in sums.wrapping for basis, _ in found.terms):
+        return None
+    return found.plus(Affine(shift))
+
+
+def _is_whole(value: Value, shift: int, sums: Sums) -> bool:
+    """Whether a sum does not wrap around in any thread. The program may not make it: of `min(i, INT_MAX) + 1` it adds
+    to the smaller one alone."""
+    sum_ = _sum(value, shift, sums)
+    if sum_ is None or not isinstance(value.type, Scalar):
+        return False
+    (low, high), (least, most) = sums.range(sum_, _ENDLESS), limits(value.type)
+    return least <= low and high <= most
 
 
 # ---- code -----------------------------------------------------------------------------------------------------------

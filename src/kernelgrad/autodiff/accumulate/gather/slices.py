@@ -260,7 +260,7 @@ class Slice:
             case None if value in self.emitter.params:
                 return value
             case None if value in self.emitter.bounds:
-                return self.b.convert(self.emitter.number(self.emitter.bounds[value]), value.type)
+                return self.emitter.long_number(self.emitter.bounds[value])
             case Builtin(name, axis):
                 return self.b.convert(self._builtin(name, axis), value.type)
             case If():
