@@ -209,3 +209,12 @@ def test_triangles(name: str) -> None:
             assert _gathered(gradient, case, arguments_of(case)) == ({"x"} if plan == "gathered" else set())
             gradient[case.grid, case.block](*arguments_of(case), np.arange(1.0, 41), found[plan])
     np.testing.assert_allclose(found["gathered"], found["one kernel"], rtol=1e-12)
+
+
+def test_one_thread_that_clamps() -> None:
+    """It has no index of threads that could move along with the elements."""
+    source = f"""__global__ void k(double *y, const double *x, int n) {{ {AT} double sum = 0;
+        for (int s = 0; s < 4; ++s) sum += (s + 1) * x[min(s, n - 1)]; y[i] = sum; }}"""
+    found = np.ones(4)
+    kg.gradient(kernel_of(source), "y, x")[1, 1](np.zeros(1), np.ones(4), 3, np.ones(1), found)
+    assert found.tolist() == [2, 3, 8, 1]

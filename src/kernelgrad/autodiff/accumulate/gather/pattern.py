@@ -212,7 +212,7 @@ class Finder(Placing):
     def _is_coalesced(self, site: Site, read: Read) -> bool:
         """Whether neighbouring threads of the gather read neighbouring elements, as those of the kernel may."""
         owner = site.solved[0].coordinate
-        if owner is None or owner == next(c for c in read.ranges if c.kind == "axis"):
+        if owner is None or owner == next((c for c in read.ranges if c.kind == "axis"), None):
             return True
         loads = self._loads(read.update)
         return all(abs(self._step_of(load, owner, read.loops)) <= load.result.type.size for load in loads)
