@@ -195,7 +195,7 @@ def multiple_of(factors: Factors, digit: Factors) -> int:
 
 def narrow_all(limit: Limit, ranges: dict[Coordinate, Range]) -> None:
     """What a limit of a sum leaves of each coordinate, whatever the others are."""
-    least = {c: min(f * end for end in ranges[c]) for c, f in limit.factors.items()}
+    least = {c: min(f * end for end in ranges.get(c, (0, 0))) for c, f in limit.factors.items()}
     for coordinate, factor in limit.factors.items():
         others = sum(low for c, low in least.items() if c != coordinate)
         _narrow_one(Limit({coordinate: factor}, limit.most - others), ranges)
