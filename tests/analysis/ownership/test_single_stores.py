@@ -176,27 +176,6 @@ FLOATS = {
     "the second of two": Once(
         "y[2 * i] = x[i]; y[2 * i + 1] = x[i + 1]; if (x[i] > 0.5) y[2 * i + 1] = x[i];", False, type="float"
     ),
-    "two sides": Once("if (x[i] > 0.5) y[i] = x[i]; else y[i] = x[i] * x[i + 1];", True),
-    "two sides, one of them early": Once("if (x[i] > 0.5) { y[i] = 3; return; } y[i] = x[i] * x[i + 1];", True),
-    "sides of sides": Once(
-        """if (x[i] > 0.5) { if (x[i] > 0.8) y[i] = 2 * x[i]; else y[i] = 1; }
-        else { y[i] = x[i] * x[i + 1]; }""",
-        True,
-    ),
-    "two sides, and behind them": Once(
-        "if (x[i] > 0.5) y[i] = x[i]; else y[i] = x[i] * x[i + 1]; if (x[i + 2] > 0.5) y[i] = x[i + 2];", False
-    ),
-    "two sides in a loop": Once(
-        "for (int k = 0; k < 3; k++) if (x[i + k] > 0.5) y[i] = x[i]; else y[i] = x[i + k] * x[i];", False
-    ),
-    "two sides of each element": Once(
-        "for (int k = 0; k < 3; k++) if (x[i + k] > 0.5) y[3 * i + k] = x[i]; else y[3 * i + k] = x[i + k] * x[i];",
-        True,
-    ),
-    "two sides, of which one has a loop": Once(
-        "if (x[i] > 0.5) y[i] = x[i]; else for (int k = 0; k < 2; k++) y[i] = x[i + k] * x[i];", False
-    ),
-    "two conditions": Once("if (x[i] > 0.5) y[i] = x[i] * x[i]; if (x[i + 1] > 0.5) y[i] = x[i] * x[i + 1];", False),
     "two elements": Once("y[2 * i] = x[i] * x[i]; y[2 * i + 1] = x[i + 1] * x[i];", True, type="float"),
 }
 EVERY_PLAN = (
