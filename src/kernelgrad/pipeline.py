@@ -59,6 +59,7 @@ KERNEL = (
     Pass("promote", "transforms.promote"),
     Pass("simplify", "transforms.simplify"),
     Pass("conditions", "transforms.conditions", (While,)),
+    Pass("left_steps", "transforms.left_steps", (While,)),
     Pass("walks", "transforms.walks", (While,)),
     Pass("do_loops", "transforms.do_loops", (While,)),
     Pass("loops", "transforms.loops", (While,)),

@@ -26,6 +26,7 @@ TESTED = {
     "unsigned u = 3; do { s = s * 3 + u; ++u; } while (u < 9u);": "for",
     "int last; do { last = j * j; s += last; ++j; } while (j < n); s = s * 5 + last;": "for",
     "for (int a = 0; a < 3; ++a) { int b = a; do { s = s * 3 + b; ++b; } while (b < n); }": "for",
+    "for (;;) { s = s * 3 + j; if (j >= n) break; s += 7; ++j; }": "for",
     "int step = m * m + 1; if (j < n) do { s = s * 3 + j; j += step; } while (j < n);": "first",
     "int step = m * m + 1; while (true) { if (j >= n) break; y[j & 7] += j; j += step; } s += j;": "first",
     "unsigned u = n, e = 6, d = 1; if (u < e) do { s = s * 3 + u; u += d * 3; } while (u < e);": "for",
@@ -37,7 +38,6 @@ KEPT = (
     "int e = n; do { s = s * 3 + j; ++j; --e; } while (j < e);",
     "do { s = s * 3 + 1; } while (s < n);",
     "int step = m * m + 1; do { s = s * 3 + j; j += step; } while (j < n);",
-    "for (;;) { s = s * 3 + j; if (j >= n) break; s += 7; ++j; }",
     "if (j <= n) do { s = s * 3 + j; j += m * m + 1; } while (j < n);",
 )
 

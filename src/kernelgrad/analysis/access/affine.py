@@ -248,14 +248,20 @@ class Sums:
 
     def _bound(self, loop: For | While, value: Value, start: Affine, step: int) -> None:
         """How often at most a loop goes on, by its condition on what it carries."""
-        from .loop_bounds import ends_of
+        from .loop_bounds import bounds_of, ends_of
 
-        for end in ends_of(loop, self.structure) if isinstance(loop, While) and step > 0 else ():
+        if not isinstance(loop, While) or step <= 0:
+            return
+        ends = ends_of(loop, self.structure)
+        for end in bounds_of(loop, self.structure):
             if end.value is value:
-                self._most(value, start, self.common(end.bounds), step, end.more)
+                self._most(value, start, self.common(end.bounds), step, end.more, end in ends)
 
-    def _most(self, value: Value, start: Affine, end: Affine | None, step: int, more: int = 0) -> None:
-        """From a start to an end. Where that is not known, small steps are taken to stop before they wrap around."""
+    def _most(
+        self, value: Value, start: Affine, end: Affine | None, step: int, more: int = 0, exact: bool = True
+    ) -> None:
+        """From a start to an end. Where that is not known, small steps are taken to stop before they wrap around.
+        `exact`: it goes on until there."""
         least, most = limits(value.type)  # type: ignore[arg-type]
         if end is None and abs(step) <= _STRIDE:
             end = Affine(most - 2 * _STRIDE if step > 0 else least + 2 * _STRIDE)

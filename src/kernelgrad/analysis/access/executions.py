@@ -149,10 +149,12 @@ class Executions(Sums):
 
     # ---- loops
 
-    def _most(self, value: Value, start: Affine, end: Affine | None, step: int, more: int = 0) -> None:
+    def _most(
+        self, value: Value, start: Affine, end: Affine | None, step: int, more: int = 0, exact: bool = True
+    ) -> None:
         """Also where threads start at different places, all may go round equally often: that many times, then."""
-        super()._most(value, start, end, step, more)
-        if self.extents[value] is not None or end is None or step <= 0:
+        super()._most(value, start, end, step, more, exact)
+        if self.extents[value] is not None or end is None or step <= 0 or not exact:
             return
         distance = end.plus(start, -1)
         if any(self.extents[b] is None for b, _ in distance.terms):
@@ -208,19 +210,21 @@ class Executions(Sums):
                     return None
                 self._from_condition(place.owner.cond, place.block is place.owner.then, found)
             elif isinstance(place.owner, For | While):
-                ends = self._of_loop(place.owner) if place.block is place.owner.body else set()
+                ends = self._of_loop(place.owner, exact=True) if place.block is place.owner.body else set()
                 if not ends or any(self.range(end.sum)[0] < 0 for end in ends):
                     return None
                 found |= ends
             place = place.parent
         return found
 
-    def _of_loop(self, loop: For | While) -> set[Guard]:
-        from .loop_bounds import End, ends_of
+    def _of_loop(self, loop: For | While, exact: bool = False) -> set[Guard]:
+        """`exact`: those by which it ends, and by nothing else."""
+        from .loop_bounds import End, bounds_of, ends_of
 
         if isinstance(loop, For) and loop.step < 0:
             return self._of_countdown(loop)
-        ends = [End(loop.body.args[0], (loop.upper,), 0)] if isinstance(loop, For) else ends_of(loop, self.structure)
+        of = ends_of if exact else bounds_of
+        ends = [End(loop.body.args[0], (loop.upper,), 0)] if isinstance(loop, For) else of(loop, self.structure)
         found = set()
         for value, bounds, more in ends:
             small, large = self.of(value), self.common(bounds)

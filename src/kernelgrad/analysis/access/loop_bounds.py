@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import NamedTuple
 
 from ...ir.ops import Apply, Value, While
@@ -18,7 +19,17 @@ class End(NamedTuple):
 
 
 def ends_of(loop: While, structure: Structure) -> list[End]:
-    """What the condition bounds, of the body's arguments."""
+    """What the condition bounds, of the body's arguments, where it is nothing but that: the loop ends there alone."""
+    conditions = [loop.before.results[0]]
+    if conditions[0] in loop.before.args:
+        index = loop.before.args.index(conditions[0])
+        conditions = [loop.inits[index], loop.body.results[index]]
+    several = any(isinstance(op, Apply) and op.fn == "and" for op in map(structure.definition.get, conditions))
+    return [] if several else bounds_of(loop, structure)
+
+
+def bounds_of(loop: While, structure: Structure) -> list[End]:
+    """What the condition bounds; it may end for other reasons before."""
     condition = loop.before.results[0]
     if condition in loop.before.args:
         return _carried(loop, loop.before.args.index(condition), structure)
@@ -27,23 +38,21 @@ def ends_of(loop: While, structure: Structure) -> list[End]:
 
 def _carried(loop: While, index: int, structure: Structure) -> list[End]:
     """It is computed before the loop, and again at the end of each iteration."""
-    first, again = (_comparison(values[index], structure) for values in (loop.inits, loop.body.results))
-    if first is None or again is None or first.more != again.more:
-        return []
-    bounds, found = first.bounds + again.bounds, []
-    for position, arg in enumerate(loop.body.args):
-        k = carried_as(loop, position)
-        if k is not None and loop.inits[k] in first.values and loop.body.results[k] in again.values:
-            found.append(End(arg, bounds, first.more))
+    tests = (_comparisons(values[index], structure) for values in (loop.inits, loop.body.results))
+    found = []
+    for first, again in product(*tests):
+        for position, arg in enumerate(loop.body.args if first.more == again.more else ()):
+            k = carried_as(loop, position)
+            if k is not None and loop.inits[k] in first.values and loop.body.results[k] in again.values:
+                found.append(End(arg, first.bounds + again.bounds, first.more))
     return found
 
 
 def _tested(loop: While, structure: Structure) -> list[End]:
     condition, *forwarded = loop.before.results
-    found = _comparison(condition, structure)
-    if found is None:
-        return []
-    return [End(arg, *found[1:]) for arg, v in zip(loop.body.args, forwarded, strict=True) if v in found.values]
+    pairs = list(zip(loop.body.args, forwarded, strict=True))
+    found = _comparisons(condition, structure)
+    return [End(arg, *bounded[1:]) for bounded in found for arg, v in pairs if v in bounded.values]
 
 
 class _Bounded(NamedTuple):
@@ -54,13 +63,16 @@ class _Bounded(NamedTuple):
     more: int
 
 
-def _comparison(cond: Value, structure: Structure) -> _Bounded | None:
+def _comparisons(cond: Value, structure: Structure) -> list[_Bounded]:
+    """All that hold where a condition does."""
     match structure.definition.get(cond):
+        case Apply("and", args):
+            return [bounded for arg in args for bounded in _comparisons(arg, structure)]
         case Apply("lt" | "le" as fn, (left, right)):
-            return _Bounded(_converted(left, structure), (right,), int(fn == "le"))
+            return [_Bounded(_converted(left, structure), (right,), int(fn == "le"))]
         case Apply("gt" | "ge" as fn, (left, right)):
-            return _Bounded(_converted(right, structure), (left,), int(fn == "ge"))
-    return None
+            return [_Bounded(_converted(right, structure), (left,), int(fn == "ge"))]
+    return []
 
 
 def _converted(value: Value, structure: Structure) -> tuple[Value, ...]:

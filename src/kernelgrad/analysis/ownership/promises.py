@@ -95,8 +95,8 @@ class _Lookups(Executions):
             fn, left, right = {"gt": "lt", "ge": "le"}[fn], right, left
         self._below(self.of(left), self.of(right), int(fn == "le"), found)
 
-    def _of_loop(self, loop: For | While) -> set[Guard]:
-        found = super()._of_loop(loop)
+    def _of_loop(self, loop: For | While, exact: bool = False) -> set[Guard]:
+        found = super()._of_loop(loop, exact)
         if isinstance(loop, For) and loop.step < 0:
             self._below(self.of(loop.upper), self.of(loop.body.args[0]), 0, found)
         return found
