@@ -7,6 +7,8 @@ import pytest
 
 import kernelgrad as kg
 from every_plan import PLANS, forced
+from kernelgrad.explain.counted import counts
+from kernelgrad.runtime.config import make_launch
 
 BODIES = {
     "a loop": "double s = p[0]; for (int k = 0; k < m; ++k) s *= 1 + 0.1 * p[1] * x[k * n + i] * s; y[i] = s;",
@@ -52,3 +54,24 @@ def test_strips_know_whose_elements_are(name: str) -> None:
         found = gradient.source_for(32, 32, *arguments, on_gpu=True)
     assert "strip" in found and "atomicAdd(&_d_x" not in found and "warp_add(&_d_x" not in found
     assert ("of _d_x are zeroed" in found) == (name == "read twice")
+
+
+READ_AGAIN = {
+    "after a store": "a[i] = sinf(x[i]); b[i] = cosf(x[i]);",
+    "in branches": "float v = x[i]; a[i] = sinf(v); if (v > 0) b[i] = cosf(x[i]); else b[i] = x[i] * v;",
+    "what was stored": "a[i] = sinf(x[i]); b[i] = a[i] * x[i];",
+}
+
+
+@pytest.mark.parametrize("loop", ["if (i < n)", "for (; i < n; i += gridDim.x * blockDim.x)"])
+@pytest.mark.parametrize("name", READ_AGAIN)
+def test_elements_that_are_read_again_are_read_once(name: str, loop: str) -> None:
+    """Arguments lie apart: a store to one leaves what was read of another as it is."""
+    text = f"""__global__ void k(float *a, float *b, const float *x, int n) {{
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        {loop} {{ {READ_AGAIN[name]} }}
+    }}"""
+    arrays = [np.zeros(1 << 12, np.float32) for _ in range(3)]
+    gradient = kg.gradient(kg.compile(text)["k"], "a, b, x", primal=False, keep="a, b", assign="x")
+    planned = gradient.planned(make_launch(16, 256), (*arrays, 1 << 12), {}, on_gpu=True)
+    assert counts(planned).moved == 4 * arrays[0].nbytes  # x and three adjoints

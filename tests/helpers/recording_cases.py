@@ -29,7 +29,14 @@ __global__ void rows(double **y, int n) { I; y[0][i] = 1; }
 __global__ void slots(double *y, const double *x, int *used, int n) { I; y[atomicAdd(used, 1)] = x[i] * x[i]; }
 __global__ void loud(double *y, const double *x, int n) { I; y[i] = x[i] * x[i]; if (i == 0) printf("heard\n"); }
 __global__ void ticking(double *y, const double *x, int n) { I; y[i] = clock64() >= 0 ? x[i] * x[i] : 0; }
-__global__ void twice(double *u, double *y, int n) { I; u[i] = sin(u[i]); y[i] = u[i] * u[i]; u[i] = u[i] * y[i]; }
+__global__ void twice(double *u, double *y, int n) {
+    I;
+    u[i] = sin(u[i]);
+    __syncthreads();
+    y[i] = u[i] * u[i ^ 1];
+    __syncthreads();
+    u[i] = u[i] * y[i];
+}
 __global__ void in_struct(double *y, Scale s, Part p, int n) { I; y[i] = s.a * p.gain * p.x[i] + s.b; }
 __global__ void remember(const double *x, int n) { I; if (i < 4) state[i] = x[i] * state[i]; }
 __global__ void recall(double *y, int n) { I; y[i] = state[i % 4] * weights[i % 3]; }

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _CAS_LOOPS = Pass("cas_loops", "transforms.cas_loops", (Atomic,))
 _BIT_MOVES = Pass("bit_moves", "transforms.bit_moves", (PtrCast, Member, "bitcast"))
 _LOCAL_ARRAYS = Pass("local_arrays", "transforms.local_arrays", (Alloca,))
+_LOADS = Pass("loads", "transforms.loads:with_arguments_apart", (Load,))
 _REREADS = Pass("rereads", "transforms.rereads", (For,))
 _STORED_VALUES = Pass("stored_values", "transforms.stored_values", (For, While, Barrier))
 _ROTATE = Pass("rotate", "transforms.rotate", (While,))
@@ -47,6 +48,8 @@ def in_form(function: Function, module: Module, options: Options) -> Function:
     facts = options.facts
     refuse_fences(function)
     function = applied(TIES, function, module)
+    if not options.may_alias:
+        function = applied(_LOADS, function, module)
     if not options.may_alias and options.mode != "split" and {Load, Store} <= kinds(function.body):
         function = applied(_STORED_VALUES, function, module)
     if any(isinstance(op, Load | Store) and op.volatile for op in walk(function.body)):
