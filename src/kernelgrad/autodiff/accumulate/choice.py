@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ...analysis.access.affine import Sums
-from ...analysis.machine import COPIES, VECTOR_BYTES
+from ...analysis.access.affine import Basis, Part, Sums
+from ...analysis.access.executions import executions
+from ...analysis.machine import COPIES, VECTOR_BYTES, WARP
 from ...analysis.ownership.exclusive import Place, is_exclusive, is_shared, place_of
 from ...analysis.roots import Memory
 from ...analysis.structure import Structure
@@ -228,10 +229,17 @@ def _span(gather: Gather) -> str:
 
 def _lanes_agree(load: Load, root: Value, sums: Sums) -> bool:
     """Whether neighbouring threads may read the same element; in shared memory, where atomics are cheap, for sure."""
-    address = sums.address(load.ptr, root)
+    address = executions(sums).address(load.ptr, root)
     if address is None:
         return not is_shared(root)
-    return ("thread_idx", 0) not in address.coefficients
+    return not any(map(_moves_with_lanes, address.coefficients))
+
+
+def _moves_with_lanes(basis: Basis) -> bool:
+    """Not the number of a warp, or of more threads."""
+    if isinstance(basis, Part):
+        return any(map(_moves_with_lanes, basis.of.coefficients)) and not (basis.is_quotient and basis.by >= WARP)
+    return basis == ("thread_idx", 0)
 
 
 def _is_local(root: Value, structure: Structure) -> bool:
