@@ -71,6 +71,7 @@ _ON_GPU: Forced = [
     _ways(on_gpu=True),
 ]
 _CELLS: Forced = [
+    ("launches.choice.gathers", "ATOMIC_INSTRUCTIONS", 0),  # no gathers
     ("launches.choice.block_cells", "_FEW_ADDITIONS", 0),
     ("launches.choice.block_cells", "_ADDITIONS", 0),
     ("launches.choice.block_cells", "_SUMMED_TURNS", _HUGE),

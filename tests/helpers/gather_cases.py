@@ -33,6 +33,16 @@ class Case:
 AT = "int i = blockIdx.x * blockDim.x + threadIdx.x;"
 AT_2 = f"{AT} int j = blockIdx.y * blockDim.y + threadIdx.y;"
 GATHERED = {
+    "one of two places, by what memory holds": Case(
+        f"""__global__ void k(double *y, const double *x, const double *w, int n) {{ {AT}
+            if (i < n - 1) y[i] = x[i + (w[i] > 0 ? 1 : 0)];
+        }}""",
+        4,
+        32,
+        (100, 100, 100),
+        (100,),
+        "x",
+    ),
     "around a ring": Case(
         f"__global__ void k(double *y, const double *x, int n) {{ {AT} if (i < n) y[i] = x[i] * x[(i + 1) % n]; }}",
         3,
@@ -430,7 +440,7 @@ ATOMIC = {
     ),
     "an index from memory": Case(
         f"""__global__ void k(double *y, const double *x, const double *w, int n) {{ {AT}
-            if (i < n - 1) y[i] = x[i + (w[i] > 0 ? 1 : 0)];
+            if (i < n - 1) y[i] = x[abs((int)(100 * w[i])) % n];
         }}""",
         4,
         32,

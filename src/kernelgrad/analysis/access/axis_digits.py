@@ -48,6 +48,15 @@ class AxisDigits:
             return None
         return tuple(at // start if start <= at < end else 0 for at in self.starts)
 
+    def inside(self, span: Span) -> tuple[int, int, int | None] | None:
+        """The digit that has all of what is between two places: its number, what it is divided by, and what of that
+        remains, if not all does. None where several have a part of it."""
+        start, end = span.start, self.threads if span.end is None else min(span.end, self.threads)
+        for k, (first, behind) in enumerate(pairwise((*self.starts, self.threads))):
+            if first <= start < end <= behind and start % first == 0:
+                return k, start // first, None if end == behind else end // start
+        return None
+
 
 def span_of(basis: Basis, shape: Shape) -> tuple[int, Span] | None:
     """The axis of whose index a basis is a part, and which."""

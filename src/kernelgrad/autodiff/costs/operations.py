@@ -25,17 +25,18 @@ FUNCTION = 16  # any other
 LOAD = 4
 
 
-def cost(block: Block, times: Callable[[For], float] = lambda _: 1) -> float:
-    """Of a thread that makes every sum once, or so many `times`: its loads and its arithmetic on floats."""
+def cost(block: Block, times: Callable[[For], float] = lambda _: 1, integer: float = 0) -> float:
+    """Of a thread that makes every sum once, or so many `times`: its loads and its arithmetic on floats. `integer`:
+    what other arithmetic counts for."""
     definition = {v: op for op in block.ops for v in op.results}
     total = 0.0
     for op in block.ops:
         if isinstance(op, Load):
             total += LOAD
         elif isinstance(op, If) and not is_second_run(op, definition):
-            total += max(cost(op.then, times), cost(op.orelse, times))
-        elif isinstance(op, Apply) and isinstance(op.result.type, Scalar) and op.result.type.is_float:
-            total += ARITHMETIC.get(op.fn, FUNCTION)
+            total += max(cost(op.then, times, integer), cost(op.orelse, times, integer))
+        elif isinstance(op, Apply) and isinstance(op.result.type, Scalar):
+            total += ARITHMETIC.get(op.fn, FUNCTION) if op.result.type.is_float else integer
         elif isinstance(op, For):
-            total += times(op) * cost(op.body, times)
+            total += times(op) * cost(op.body, times, integer)
     return total

@@ -47,6 +47,7 @@ _MOST_OPERATIONS = 8000  # that a gather may begin with: a stencil of 27 weighte
 _MOST_AGAIN = 4
 _FEWEST_USES = 3  # of a value that is staged
 _STAGING = 24  # what an execution must save by it
+_STREAMED = 6  # for a byte of memory that the gather alone reads for an element
 _MOST_STAGED = 1 << 31  # bytes, of values as large as they come
 _BLOCKS = ((WIDTH,), (32, 8), (32, 8, 1))
 
@@ -121,24 +122,41 @@ class Gathers:
             key = key._replace(pieces=choices)
             pattern = self._patterns[key] = self._patterns.get(key) or _Pattern(whole, pattern.derivation)
             own = _sums_of(pattern.function, prepared, sums, told(loops))
-        finder = Finder(pattern.function, own, in_blocks)
+        finder = Finder(pattern.function, own, in_blocks, in_parts=not options.deterministic)
         shadows = {p.name: p.value for p in pattern.function.params}
         gathers = list[tuple[Gather, Box]]()
         for name, nbytes in candidates:
             chosen = finder.find(name, shadows[pattern.derivation.adjoints[name].name], nbytes, name in owned)
             if chosen is not None:
                 box = replace(chosen[1], told=(*chosen[1].told, *told(loops).items()))
-                gathers.append((replace(chosen[0], writes=chosen[0].covers and name in assigned), box))
+                writes = chosen[0].covers and chosen[0].parts == 1 and name in assigned
+                gathers.append((replace(chosen[0], writes=writes), box))
+        found = self._paying(gathers, key, own, finder, options.deterministic)
+        if not _read_inputs(prepared) <= found.keys():  # the gradient's own launch reads everything once more
+            found = self._paying(gathers, key, own, finder, options.deterministic, _STREAMED)
+        return tuple(found[gather.name] for gather, _ in gathers if gather.name in found)
+
+    def _paying(
+        self,
+        gathers: list[tuple[Gather, Box]],
+        key: PatternKey,
+        sums: Sums,
+        finder: Finder,
+        at_any_cost: bool,
+        byte: float = 0,
+    ) -> dict[str, Chosen]:
+        """The best form of each that pays. `byte`: what it costs to read one for an element."""
         found, staged = dict[str, Chosen](), set[int]()
         for _ in range(2):  # what one has staged, another may use
             for gather, box in gathers:
-                forms = (gather, *self._staged(gather, key, own, finder.uses[gather.name], staged))
-                paying = [form for form in forms if self._pays(form, key, own, options.deterministic)]
+                forms = (gather, *self._staged(gather, key, sums, finder.uses[gather.name], staged))
+                reading = byte * finder.streamed[gather.name] * gather.span
+                paying = [form for form in forms if self._pays(form, key, sums, at_any_cost, reading)]
                 if paying and gather.name not in found:
-                    best = min(paying, key=lambda form: self._cost(form, key, own))
+                    best = min(paying, key=lambda form: self._cost(form, key, sums))
                     found[gather.name] = Chosen(best, box, key)
                     staged.update(best.staged)
-        return tuple(found[gather.name] for gather, _ in gathers if gather.name in found)
+        return found
 
     def _staged(self, gather: Gather, key: PatternKey, sums: Sums, uses: int, staged: set[int]) -> Iterator[Gather]:
         """The gather with values that a launch before it computes, where it needs each of them several times, or they
@@ -190,9 +208,9 @@ class Gathers:
         assert kernel is not None
         return kernel
 
-    def _pays(self, gather: Gather, key: PatternKey, sums: Sums, at_any_cost: bool) -> bool:
+    def _pays(self, gather: Gather, key: PatternKey, sums: Sums, at_any_cost: bool, reading: float) -> bool:
         """False where the gather would compute more than it saves, or cannot. What loops compute again for each
-        execution is dear at any cost."""
+        execution is dear at any cost. `reading`: what it costs to read again what the gradient has read."""
         if (gather, key) not in self._kernels:
             self._kernels[gather, key] = self._built(gather, key)
         kernel = self._kernels[gather, key]
@@ -206,7 +224,7 @@ class Gathers:
         )
         if at_any_cost:
             return self._again(gather, key, sums) <= _MOST_AGAIN * affordable
-        return self._cost(gather, key, sums) <= affordable
+        return self._cost(gather, key, sums) + reading <= affordable
 
     def _cost(self, gather: Gather, key: PatternKey, sums: Sums) -> float:
         """Of one that can be built: of an execution, with its share of what is staged before."""
@@ -226,7 +244,7 @@ class Gathers:
             found = None if sums.of(counter) is None else sums.extents[counter] or sums.most.get(counter)
             return math.inf if found is None else found
 
-        return cost(body, times) - cost(body) if loops else 0
+        return cost(body, times, integer=1) - cost(body, integer=1) if loops else 0
 
     def _built(self, gather: Gather, key: PatternKey) -> Kernel | None:
         try:
@@ -287,6 +305,12 @@ def _sums_of(
     return Executions(analyse(function, apart=False), sums.shape, known)
 
 
+def _read_inputs(prepared: Prepared) -> set[str]:
+    """Whose elements have adjoints that are added to."""
+    roots = [prepared.memory.of(op.ptr) for op in prepared.memory.loads if prepared.plan.has_adjoint(op)]
+    return {p.name for p in prepared.function.params if any(p.value in found for found in roots)}
+
+
 def _might(name: str, prepared: Prepared, sums: Sums) -> bool:
     """Whether an input is worth a closer look: floats that are read at places known before the launch."""
     root = next(p.value for p in prepared.function.params if p.name == name)
@@ -335,7 +359,7 @@ def launch_of(gather: Gather, box: Box) -> Launch:
     if gather.tile is not None:
         from ...autodiff.accumulate.gather.block_sums import shape_of
 
-        return make_launch(math.prod(box.extents) // math.prod(gather.tile), shape_of(gather))
+        return make_launch(math.prod(box.extents) // math.prod(gather.tile) * gather.parts, shape_of(gather))
     *others, last = by_axes(box.extents)
     block = _BLOCKS[len(others)]
     grid = tuple(-(-n // b) for n, b in zip((*others, -(-last // gather.span)), block, strict=True))

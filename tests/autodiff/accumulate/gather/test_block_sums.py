@@ -48,20 +48,26 @@ FORMS = {
 SHAPES = {
     "usual": (2, 3, 10, 37, (16, 4)),
     "odd block": (3, 2, 7, 31, (33, 1)),
-    "one channel": (1, 2, 4, 40, (8, 8, 1)),
+    "one channel": (1, 2, 25, 140, (8, 8, 1)),
 }
 
 
 @pytest.fixture(autouse=True)
 def _for_small_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a GPU has them for large ones."""
-    monkeypatch.setattr(gathers, "Finder", lambda function, sums, _: pattern.Finder(function, sums, True))
+    monkeypatch.setattr(
+        gathers, "Finder", lambda function, sums, *_, **parts: pattern.Finder(function, sums, True, **parts)
+    )
     monkeypatch.setattr(pattern, "_FEWEST_TILES", 1)
     monkeypatch.setattr(pattern, "_LONG_TILE", 8)
 
 
 def _tiles(gradient: Any) -> dict[str, tuple[int, ...] | None]:
     return {gather.name: gather.tile for _, facts in gradient.forms.made for gather in facts.gathered}
+
+
+def _parts(gradient: Any) -> dict[str, int]:
+    return {gather.name: gather.parts for _, facts in gradient.forms.made for gather in facts.gathered}
 
 
 def _expected(x: Any, w: Any, g: Any) -> tuple[Any, Any]:
@@ -75,12 +81,23 @@ def _expected(x: Any, w: Any, g: Any) -> tuple[Any, Any]:
     return d_x, d_w
 
 
+def _share_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among several blocks each."""
+    monkeypatch.setattr(pattern, "_FEWEST_TILES", 7)
+    monkeypatch.setattr(pattern, "_PARTS", 18)
+
+
 SETTINGS: tuple[dict[str, Any], ...] = ({}, {"deterministic": True}, {"primal": False, "keep": "y", "assign": "x, w"})
 
 
 @pytest.mark.parametrize(("shape", "settings"), in_turn(SHAPES, SETTINGS))
 @pytest.mark.parametrize("form", FORMS)
-def test_weights_of_convolutions(form: str, shape: str, settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize("shared", [False, True])
+def test_weights_of_convolutions(
+    form: str, shape: str, settings: dict[str, Any], shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shared:
+        _share_tiles(monkeypatch)
     C, K, H, W, block = SHAPES[shape]
     guard, tap = FORMS[form]
     text = CONVOLUTION.replace("GUARD", guard).replace("TAP", tap).replace("T(0)", "0.0").replace("T ", "double ")
@@ -91,7 +108,9 @@ def test_weights_of_convolutions(form: str, shape: str, settings: dict[str, Any]
     d_x, d_w = np.full(x.size, start), np.full(w.size, start)
     grid = (-(-W // block[0]), -(-H // block[1]), K)
     gradient[grid, block](np.zeros(g.size), x.ravel(), w.ravel(), C, K, H, W, g.ravel().copy(), d_x, d_w)
-    assert shape == "odd block" or _tiles(gradient) == {"x": None, "w": (3, 3)}
+    tile = None if shared and "deterministic" in settings else (3, 3)
+    assert shape == "odd block" or _tiles(gradient).get("w") == tile
+    assert shape == "odd block" or tile is None or (_parts(gradient)["w"] > 1) == shared
     for got, expected in zip((d_x, d_w), _expected(x, w, g), strict=True):
         np.testing.assert_allclose(got, expected.ravel(), rtol=1e-12, atol=1e-12)
 
@@ -116,12 +135,14 @@ def test_no_test_stands_between_the_loads(form: str) -> None:
     assert re.search(r"(\n +sum\w* \+= [^;]*\bx\[[^;]*;){9}", weights)
 
 
-@pytest.mark.parametrize("special", [None, np.inf])
-def test_as_text(special: float | None) -> None:
+@pytest.mark.parametrize(("special", "shared"), [(None, False), (np.inf, False), (None, True)])
+def test_as_text(special: float | None, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The CUDA text of every launch, compiled by g++ against an emulation. What lies where an adjoint is zero is
     nobody's."""
     if shutil.which("g++") is None:
         pytest.skip("g++ is not installed")
+    if shared:
+        _share_tiles(monkeypatch)
     gradient, args, adjoints = _small("if", "double")
     if special is not None:
         args[1][37 * 5 + 7] = special

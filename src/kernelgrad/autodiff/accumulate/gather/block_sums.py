@@ -3,7 +3,8 @@
     d_w[k][c][r][s] = sum over x, y of d_y[k][y][x] * in[c][y + r][x + s]
 
 becomes a block for each (k, c): its threads run over x and y, with the sums of all (r, s) in registers, and add those
-up at the end. What does not depend on r and s is loaded once for all of them. No two blocks have the same element.
+up at the end. What does not depend on r and s is loaded once for all of them. No two blocks have the same element; or,
+where there are few tiles, several blocks share one, each with its part of x or y, and add what they have atomically.
 """
 
 from __future__ import annotations
@@ -19,12 +20,10 @@ from .kernel import Emitter
 from .plan import Gather, Site
 from .slices import Guard, NotSliceable, Slice, together
 
-LANES, ROWS = 32, 8  # threads along the first coordinate that is summed over and along the second, if there is one
 
-
-def shape_of(gather: Gather) -> tuple[int, int]:
+def shape_of(gather: Gather) -> tuple[int, ...]:
     """Of a block."""
-    return (LANES, ROWS) if len(_axes(gather.sites[0])) > 1 else (LANES * ROWS, 1)
+    return tuple(gather.sites[0].threads.values())
 
 
 def _axes(site: Site) -> list[Coordinate]:
@@ -77,6 +76,8 @@ class BlockSums(Emitter):
         """The digits of the block's elements."""
         b, tile = self.b, self.gather.tile or ()
         rest, outer = b.convert(b.builtin("block_idx"), self.type), list[Value]()
+        if self.gather.parts > 1:
+            rest = b.apply("div", rest, b.constant(self.gather.parts, self.type))
         for k in range(len(tile), self.gather.digits):
             extent, is_last = self.number(f"_extent_{k}"), k == self.gather.digits - 1
             at = rest if is_last else b.apply("rem", rest, extent)
@@ -94,16 +95,33 @@ class BlockSums(Emitter):
             self._execution(slices)
             return
         (first, *others), b, at = rest, self.b, Value(self.type, "~at")
-        axes, shape = _axes(slices[0].site), shape_of(self.gather)
-        number = axes.index(first) if first in axes[:2] else None
+        threads = slices[0].site.threads
+        number, step = (list(threads).index(first), threads[first]) if first in threads else (None, 1)
         start = b.constant(0, self.type) if number is None else b.convert(b.builtin("thread_idx", number), self.type)
+        if first == self.gather.divided:
+            start, step = b.apply("add", start, self._part(step)), step * self.gather.parts
         length = slices[0].length(first)
         with b.region() as body, ExitStack() as scopes:
             for one in slices:
                 scopes.enter_context(one.scope())
                 one.at[first] = at
             self._over(slices, tuple(others))
-        b.for_(start, length, (), 1 if number is None else shape[number], body.block((at,)))
+        b.for_(start, length, (), step, body.block((at,)))
+
+    def _part(self, step: int) -> Value:
+        """Where the block's part begins."""
+        b, block = self.b, self.b.convert(self.b.builtin("block_idx"), self.type)
+        part = b.apply("rem", block, b.constant(self.gather.parts, self.type))
+        return b.apply("mul", part, b.constant(step, self.type))
+
+    def _add(self, place: Value, sum_: Value, there: bool) -> None:
+        if self.gather.parts == 1:
+            super()._add(place, sum_, there)
+            return
+        b = self.b
+        with b.region() as region:
+            b.atomic("add", place, sum_)
+        b.if_(b.apply("ne", sum_, b.constant(0.0, self.element)), region.block())
 
     def _execution(self, slices: list[Slice]) -> None:
         """Of all elements: what is the same for them is tested and loaded first."""

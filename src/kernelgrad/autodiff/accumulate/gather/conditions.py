@@ -59,6 +59,17 @@ class Conditions:
                     factors[place] = factors.get(place, 0) + times * factor
         return factors, sum_.const
 
+    def inside_digit(self, sum_: Affine) -> tuple[int, int, int, int | None] | None:
+        """The axis and the digit of whose value a sum is a digit, and which (see `AxisDigits.inside`)."""
+        if sum_.const or self._loop_factors(sum_, []) is None:
+            return None
+        spans = [(axis, *item) for axis in range(3) for item in spans_in(sum_, axis, self.sums.shape).items()]
+        if len(spans) != 1 or spans[0][2] != 1:
+            return None
+        ((axis, span, _),) = spans
+        inside = self.axes[axis].inside(span)
+        return None if inside is None else (axis, *inside)
+
     def _loop_factors(self, sum_: Affine, loops: list[Op]) -> Factors | None:
         """None where something is in it besides counters and indices."""
         counters = {loop.body.args[0]: k for k, loop in enumerate(loops) if isinstance(loop, For)}

@@ -17,11 +17,12 @@ from dataclasses import replace
 from ....analysis.access.affine import Affine, Part, Sums
 from ....analysis.access.axis_digits import AxisDigits, digits_for, index_along
 from ....analysis.access.contribution_counts import totals_for
+from ....analysis.access.executions import Executions
 from ....analysis.machine import FILLING_THREADS, VECTOR_BYTES
 from ....analysis.tuning import Totals
 from ....ir.builder import pointee
-from ....ir.ops import For, Function, If, Load, Member, Offset, Op, PtrCast, Value
-from ....ir.traverse import walk
+from ....ir.ops import Apply, For, Function, If, Load, Member, Offset, Op, PtrCast, Value
+from ....ir.traverse import blocks, operands, walk
 from ....ir.types import F32, F64, Scalar
 from ....transforms.unroll import trips
 from .conditions import Conditions, Coordinate
@@ -32,6 +33,8 @@ from .updates import Update, updates_of
 _MOST_DIGITS = 5  # batch, channel and three of space
 _MOST_TILE = 16  # sums in the registers of a block's threads
 _FEWEST_TILES = 2 * FILLING_THREADS // 256
+_PARTS = 1024  # blocks that share few tiles
+_FEWEST_SHARED = 3  # elements of such a tile: what a thread loads is for several
 _LONG_TILE = 4096  # executions for each element that are worth a block
 _LONG = 256  # sums that a thread makes while there are few of them
 _MANY = 1 << 20  # elements: enough for each thread to have several
@@ -47,11 +50,14 @@ class Finder(Placing):
     """Finds gathers for one launch. `function`: the pattern, a gradient in which every update is atomic and nothing is
     written that it reads."""
 
-    def __init__(self, function: Function, sums: Sums, in_blocks: bool = False):
-        """`in_blocks`: blocks of threads may add up an element together."""
+    def __init__(self, function: Function, sums: Sums, in_blocks: bool = False, in_parts: bool = False):
+        """`in_blocks`: blocks of threads may add up an element together. `in_parts`: and several blocks, in any
+        order."""
         super().__init__(function, sums)
-        self.in_blocks = in_blocks
+        self.in_blocks, self.in_parts = in_blocks, in_parts
+        self.typical = _Typical(sums.structure, sums.shape, sums.known, sums.promised)
         self.uses: dict[str, int] = {}  # how often a thread reads elements of what was looked for
+        self.streamed: dict[str, int] = {}  # bytes that its gather loads for an element and no other loads
 
     def find(self, name: str, shadow: Value, nbytes: int, owned: bool = False) -> tuple[Gather, Box] | None:
         """`owned`: each element is read by one thread, which could store its adjoint: gathered where these stores would
@@ -78,6 +84,7 @@ class Finder(Placing):
             return None
         self.reached = self._reached(found)
         self.uses[name] = sum(map(_iterations, found))
+        self.streamed[name] = self._streamed_bytes(found)
         for steps in dict.fromkeys((self._steps(found), self._steps(found, in_strides=True))):
             if steps and not any(s % type.size or r.const % type.size for s in steps for r in found):
                 gather = self._in_steps(name, steps, found, nbytes, type, owned)
@@ -96,7 +103,8 @@ class Finder(Placing):
             return None
         tile = self._tile(chosen, found, box) if self.in_blocks and not owned else None
         if tile is not None:
-            return replace(self._gather(name, chosen, nbytes, box, covers, tile=tile), totals=Totals(F64)), box
+            gather = replace(self._gather(name, chosen, nbytes, box, covers, tile=tile), totals=Totals(F64))
+            return self._divided(gather, found[0], math.prod(box.extents) // math.prod(tile)), box
         if len(steps) > _MOST_DIGITS or not self._pays(chosen, found, box):
             return None
         often = [(site, read) for site, read in zip(chosen, found, strict=True) if not site.rare]
@@ -161,7 +169,24 @@ class Finder(Placing):
         if not all(abs(self._step_of(op, lanes, read.loops)) <= op.result.type.size for op in self._loads(read.update)):
             return None
         tile = self._short_digits(site, read, box)
-        return tile if elements // math.prod(tile) >= _FEWEST_TILES else None
+        tiles = elements // math.prod(tile)
+        shared = self.in_parts and math.prod(tile) >= _FEWEST_SHARED and self._sharing(site, read, tiles)[0] > 1
+        return tile if tiles >= _FEWEST_TILES or shared else None
+
+    def _sharing(self, site: Site, read: Read, tiles: int) -> tuple[int, Coordinate]:
+        """Among how many blocks the sums of each tile are divided, and along which coordinate: the longest one."""
+        turns = {c: -(-self._length(c, read) // site.threads.get(c, 1)) for c in site.summed}
+        longest = max(turns, key=lambda c: turns[c])
+        most = math.prod(self._length(c, read) for c in site.summed) // _LONG_TILE
+        parts = min(-(-_PARTS // tiles), most, turns[longest])
+        return (parts if parts * tiles >= _FEWEST_TILES else 1), longest
+
+    def _divided(self, gather: Gather, read: Read, tiles: int) -> Gather:
+        """Among several blocks for each tile, where there are few."""
+        if tiles >= _FEWEST_TILES:
+            return gather
+        parts, along = self._sharing(gather.sites[0], read, tiles)
+        return replace(gather, parts=parts, divided=along)
 
     def _short_digits(self, site: Site, read: Read, box: Box) -> tuple[int, ...]:
         """Of the first digits, those that loops of constant length run over: their elements are written out."""
@@ -178,6 +203,32 @@ class Finder(Placing):
     def _loads(self, update: Update) -> list[Load]:
         around = {self.function.body, *(block for _, block in update.path)}
         return [op for block in around for op in block.ops if isinstance(op, Load)]
+
+    def _streamed_bytes(self, reads: list[Read]) -> int:
+        """Of all that the updates' values come from: what is at another place for every execution of a read, and not
+        one that goes along with the element. Several reads of an element share it, as those of a stencil do."""
+        found: dict[Value, int] = {}
+        for read in reads:
+            moving = [c for c, (low, high) in read.ranges.items() if low < high]
+            for load in self._needed_loads(read.update):
+                root, steps = _root(load.ptr, self.sums), [self._step_of(load, c, read.loops) for c in moving]
+                along = steps == [read.factors.get(c, 0) for c in moving]
+                if root is not None and not along and not {0, math.inf} & set(steps):
+                    found[root] = max(found.get(root, 0), load.result.type.size)
+        return sum(found.values())
+
+    def _needed_loads(self, update: Update) -> list[Load]:
+        """What its value comes from."""
+        found, todo, seen = list[Load](), [update.op.args[0]], set[Value]()
+        while todo:
+            value = todo.pop()
+            op = self.sums.structure.definition.get(value)
+            if value in seen or op is None:
+                continue
+            seen.add(value)
+            found += [op] if isinstance(op, Load) else []
+            todo += (*operands(op), *(result for inner in blocks(op) for result in inner.results))
+        return found
 
     def _taps(self, sites: tuple[Site, ...], reads: list[Read], box: Box, type: Scalar) -> int:
         """How many executions each element has, if it is few and they lie one behind the other in memory."""
@@ -226,13 +277,14 @@ class Finder(Placing):
         return apart and few and abs(reads[0].factors.get(lane, 0)) >= _SCATTERED * type.size  # type: ignore[arg-type]
 
     def _step_of(self, load: Load, coordinate: Coordinate, loops: list[Op]) -> float:
-        address = self._address(load)
+        """As it is for most threads."""
+        address = self._address(load, self.typical)
         found = None if address is None else self.conditions.factors(address, loops)
         return math.inf if found is None else found[0].get(coordinate, 0)
 
-    def _address(self, load: Load) -> Affine | None:
+    def _address(self, load: Load, sums: Sums | None = None) -> Affine | None:
         root = _root(load.ptr, self.sums)
-        return None if root is None else self.sums.address(load.ptr, root)
+        return None if root is None else (sums or self.sums).address(load.ptr, root)
 
     def _length(self, coordinate: Coordinate, read: Read) -> int:
         """How many values the gather goes through."""
@@ -253,19 +305,32 @@ class Finder(Placing):
         found = []
         for number, op in enumerate(walk(self.function.body)):
             sum_ = self.sums.of(op.result) if len(op.results) == 1 and isinstance(op.result.type, Scalar) else None
-            index = None if sum_ is None or sum_.const or not sum_.terms else self._index(sum_)
+            index = None if sum_ is None or sum_.const or not sum_.terms else self._index(number, sum_)
             if index is not None:
-                found.append(Index(number, *index))
+                found.append(index)
         return tuple(found)
 
-    def _index(self, sum_: Affine) -> tuple[int, int | None] | None:
-        """The axis, and the digit if it is one."""
+    def _index(self, number: int, sum_: Affine) -> Index | None:
+        """What a sum is of a thread's index."""
         found = self.conditions.factors(sum_, [])
         terms = [] if found is None else [(c, factor) for c, factor in found[0].items() if factor]
         if len(terms) == 1 and terms[0][1] == 1:
-            return terms[0][0].number, terms[0][0].digit
-        whole = (axis for axis in range(3) if sum_.coefficients == index_along(axis, self.sums.shape))
-        return next(((axis, None) for axis in whole), None)
+            return Index(number, terms[0][0].number, terms[0][0].digit)
+        for axis in range(3):
+            if sum_.coefficients == index_along(axis, self.sums.shape):
+                return Index(number, axis, None)
+        inside = self.conditions.inside_digit(sum_)
+        return None if inside is None else Index(number, *inside)
+
+
+class _Typical(Executions):
+    """Of threads inside of the domain: a place that is clamped is the one that it was before. No proof."""
+
+    def _apply(self, op: Apply, fn: str, args: tuple[Value, ...]) -> Affine | None:
+        found = super()._apply(op, fn, args)
+        if found is not None or fn not in ("min", "max", "select"):
+            return found
+        return next((sum_ for sum_ in map(self.of, args[fn == "select" :]) if sum_ is not None and sum_.terms), None)
 
 
 def _iterations(read: Read) -> int:

@@ -13,14 +13,18 @@ Part = Literal["whole", "inside", "border"]
 
 GRID_AXES = 3
 WIDTH = 256  # threads of a gather's block, where there is one digit
+LANES, ROWS = 32, 8  # of one whose threads add up together: along two coordinates that are summed over
 
 
 class Index(NamedTuple):
-    """An operation of the pattern, by number, that computes a thread's index along an axis, or one digit of it."""
+    """An operation of the pattern, by number, that computes a thread's index along an axis, or one digit of it, or a
+    digit of that one: `digit / divisor % modulus`."""
 
     number: int
     axis: int
     digit: int | None
+    divisor: int = 1
+    modulus: int | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,12 @@ class Site:
     narrow: tuple[Coordinate, ...] = ()
     rare: bool = False
 
+    @property
+    def threads(self) -> dict[Coordinate, int]:
+        """Of a block whose threads add up together: how many there are along the coordinates that they run over."""
+        axes = [c for c in self.summed if c.kind == "axis"]
+        return dict(zip(axes, (LANES, ROWS) if len(axes) > 1 else (LANES * ROWS,), strict=False))
+
     def strided(self, coordinate: Coordinate) -> tuple[int, int] | None:
         """For a coordinate that is summed over, as the last of those that move a digit in strides: the digit's number,
         and the coordinate's factor, which is 1 or -1. Every so many of its values alone belong to executions."""
@@ -79,8 +89,9 @@ class Gather:
     at its border. `contiguous`: the first digit is that of neighbours in memory. `taps`: so many executions, the same
     for every element, are written out, and a thread's elements are neighbours (see `windows`); 0 where loops run over
     them. `tile`: so many elements along each of the first digits are a block's, whose threads add up together (see
-    `block_sums`); None where they are threads' own. `totals`: how long sums are made. `staged`: operations of the
-    pattern, by number, whose results threads have left in memory (see `staging`)."""
+    `block_sums`); None where they are threads' own. `parts`: so many blocks share the sums of a tile, along a
+    coordinate that is summed over, and add theirs atomically. `totals`: how long sums are made. `staged`: operations of
+    the pattern, by number, whose results threads have left in memory (see `staging`)."""
 
     name: str
     sites: tuple[Site, ...]
@@ -94,6 +105,8 @@ class Gather:
     contiguous: bool = False
     taps: int = 0
     tile: tuple[int, ...] | None = None
+    parts: int = 1
+    divided: Coordinate | None = None
     axes: tuple[int, ...] = (1, 1, 1)
     doubtful: tuple[int, ...] = ()
     totals: Totals | None = None

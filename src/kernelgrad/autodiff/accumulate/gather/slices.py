@@ -31,7 +31,7 @@ from ....ir.traverse import blocks, free_values, operands, rebuild, settle
 from ....ir.types import I64, U32, U64
 from ....transforms.unroll import trips
 from .conditions import Coordinate
-from .plan import Site, range_names
+from .plan import Index, Site, range_names
 from .staging import thread_number
 
 if TYPE_CHECKING:
@@ -254,9 +254,7 @@ class Slice:
             case _ if value in self.emitter.staged:
                 return self._staged(self.emitter.staged[value])
             case _ if value in self.emitter.indices:
-                index = self.emitter.indices[value]
-                at = self._index(index.axis) if index.digit is None else self._digit(index.axis, index.digit)
-                return self.b.convert(at, value.type)
+                return self.b.convert(self._told(self.emitter.indices[value]), value.type)
             case None if value in self.emitter.params:
                 return value
             case None if value in self.emitter.bounds:
@@ -339,6 +337,14 @@ class Slice:
         if place not in self.at:
             raise NotSliceable
         return self.at[place]
+
+    def _told(self, index: Index) -> Value:
+        if index.digit is None:
+            return self._index(index.axis)
+        b, at = self.b, self._digit(index.axis, index.digit)
+        if index.divisor > 1:
+            at = b.apply("div", at, b.constant(index.divisor, self.type))
+        return at if index.modulus is None else b.apply("rem", at, b.constant(index.modulus, self.type))
 
     def _index(self, axis: int) -> Value:
         """The thread's index in the kernel's grid, by its digits; those of no thread may be too large together."""
