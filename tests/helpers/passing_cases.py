@@ -1,7 +1,7 @@
 """Kernels whose threads pass each other values through global memory, across barriers: `k(y, u, f, n)`, one block.
 
-`passed`: the parameters that values or adjoints go through, which no gradient may print `__restrict__`; `kept`: those
-that it must, since loads wait for it. What a mode has no code for is asked for in vain.
+`passed`: the parameters that values or adjoints go through, or that must not be printed `__restrict__` for another
+reason; `kept`: those that must, since loads wait for it. What a mode has no code for is asked for in vain.
 """
 
 from __future__ import annotations
@@ -98,6 +98,39 @@ CASES = {
     "shared memory besides": Passing("""__shared__ double s[32]; for (int k = 0; k < n; k++) {
         s[t] = u[31 - t] * f[t]; __syncthreads(); u[t] = s[(t + 1) % 32] * s[t] + u[t]; __syncthreads(); }
         y[t] = u[t];"""),
+    # Not passed on: f is only read, but at places that compilers make one with those of u, which is written.
+    "a choice of loads": Passing(
+        "for (int s = 0; s < n; s++) { double v = t % 3 ? f[31 - t] : u[t]; u[t] = sin(v + 0.5 * s); } y[t] = u[t];",
+        passed=("f",),
+        kept=("u", "_d_u"),
+    ),
+    "two sides of a branch": Passing(
+        """for (int s = 0; s < n; s++) { double v; if (t % 3) v = 2 * f[t] + 1; else v = 2 * u[t] + 1; u[t] = sin(v); }
+        y[t] = u[t];""",
+        passed=("f",),
+        kept=("u", "_d_u"),
+    ),
+    "an early return": Passing(
+        "u[t] = f[t] * f[t]; __syncthreads(); if (t % 3) { y[t] = f[31 - t]; return; } y[t] = u[31 - t];",
+        passed=("f", "u"),
+        kept=(),
+        listed="y, f",
+        modes=("J",),
+    ),
+    "overwritten by a choice": Passing(
+        "for (int s = 0; s < n; s++) { double v = f[t]; if (t % 3) v = u[t]; u[t] = sin(v); } y[t] = u[t];",
+        passed=("f",),
+        kept=("u", "_d_u"),
+    ),
+    "a pointer that is chosen": Passing(
+        "const double *p = t % 3 ? f : u; for (int s = 0; s < n; s++) u[t] = sin(p[t] + s); y[t] = u[t];",
+        passed=("f",),
+        kept=("u",),
+        modes=("J",),
+    ),
+    "one of both": Passing(
+        "for (int s = 0; s < n; s++) u[t] = sin(f[t] * u[t]); y[t] = u[t];", passed=(), kept=("u", "f", "_d_u", "_d_f")
+    ),
 }
 
 

@@ -10,6 +10,8 @@ since then none can rely on what another has written.
 Nor is it printed where pointers go through memory, as on a tape: of the memory that holds them, and of what they point
 to. Compilers (NVRTC 13.0) lose sight of where such a pointer came from, and move accesses through it.
 
+Nor is it printed of what is only read where compilers make one load of two: Note [Merged loads].
+
 What `const` says in the source is no proof: it can be cast away.
 """
 
@@ -21,6 +23,7 @@ from ..ir.effects import MEETINGS
 from ..ir.ops import Alloca, Atomic, Constant, For, Function, GlobalRef, If, Load, Op, Param, Store, Undef, Value, While
 from ..ir.traverse import operands, uses, walk
 from ..ir.types import U8, Array, Pointer, Struct, Type
+from .merged_loads import MergedLoads
 
 _Roots = frozenset[Value]
 _ANY = Value(U8, "any memory")  # behind pointers that come from memory
@@ -53,9 +56,13 @@ def unshared(function: Function) -> frozenset[Value]:
     """The parameters that may be printed `__restrict__`, see Note [Restrict]."""
     apart = [p for p in function.params if p.restrict and isinstance(p.type, Pointer) and not _points(p.type.pointee)]
     apart = _at_home(function, apart)
-    if not apart or not meets(function):
-        return frozenset(p.value for p in apart)
+    if not apart:
+        return frozenset()
     accesses = _Accesses(function)
+    merged = MergedLoads(function, lambda ptr: accesses.roots.get(ptr, frozenset())).found()
+    apart = [p for p in apart if p.value not in merged]
+    if not meets(function):
+        return frozenset(p.value for p in apart)
     return frozenset(p.value for p in apart if p.own or accesses.is_one_way(p.value))
 
 

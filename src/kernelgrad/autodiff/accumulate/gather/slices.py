@@ -28,7 +28,7 @@ from ....ir.ops import (
     Value,
 )
 from ....ir.traverse import blocks, free_values, operands, rebuild, settle
-from ....ir.types import I64, U32, U64
+from ....ir.types import BOOL, I64, U32, U64
 from ....transforms.unroll import trips
 from .conditions import Coordinate
 from .plan import Index, Site, range_names
@@ -372,7 +372,8 @@ class Slice:
 
 
 def together(b: Builder, conditions: list[Value]) -> Value:
-    first, *rest = conditions
+    """True where there are none."""
+    first, *rest = conditions or [b.constant(True, BOOL)]
     for condition in rest:
         first = b.apply("and", first, condition)
     return first
