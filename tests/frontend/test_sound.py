@@ -327,6 +327,37 @@ def test_a_kernel_that_an_open_brace_swallows() -> None:
     assert "error:" not in str(caught.value)
 
 
+STRAY = {
+    "a kernel without its tail": "__global__ void k(float *y) { if (y[0] > 0) y[0] = 1; y[1] = 2; }\ny[0] += 3; }",
+    "nothing behind": "__global__ void k(float *y) { if (y[0] > 0) y[0] = 1; y[1] = 2; }\n}",
+    "closed a namespace": "namespace a { __device__ void f(float &v) { if (v > 0) v = 1; v = 2; } }\n"
+    "__global__ void k(float *y) { a::f(y[0]); }\n}",
+    "method": "struct P { float v; __device__ void f() { if (v > 0) v = 1; v = 2; } };\n};\n"
+    "__global__ void k(float *y) { P p{1}; p.f(); y[0] = p.v; }",
+    "of a macro": "#define END }\n__global__ void k(float *y) { if (y[0] > 0) y[0] = 1; y[1] = 2; }\ny[2] = 3; END",
+    "beside branches of the preprocessor": "#ifdef A\nvoid f() {\n#else\nvoid g() {\n#endif\n}\n"
+    "__global__ void k(float *y) { if (y[0] > 0) y[0] = 1; y[1] = 2; }\n}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", STRAY)
+def test_a_brace_that_closes_nothing(case: str) -> None:
+    """Something before it ended too early: nobody knows what."""
+    module = kg.compile(STRAY[case])
+    with pytest.raises(kg.ParseError, match="extraneous closing brace"):
+        module["k"]
+
+
+def test_braces_that_clang_lost_count_of() -> None:
+    """After an error in brackets of another kind."""
+    host = 'REGISTER(a) .Attr("x") .SetFn([](Ctx *c) { return OK ); });\n'
+    unit = Unit("k.cu", host, Options())
+    assert any("extraneous closing brace" in error.spelling for error in unit.errors)
+    y = np.zeros(4, np.float32)
+    kg.compile(host + _kernel("y[i] = 2;"))["k"][1, 4](y, y.copy())
+    assert y.tolist() == [2, 2, 2, 2]
+
+
 def test_a_redefined_enumerator() -> None:
     with pytest.raises(kg.ParseError, match="redefinition of enumerator 'A'"):
         kg.compile("enum { A = 2 };\nenum { A = 3 };\n" + _kernel("y[i] = A * x[i];"))["k"]

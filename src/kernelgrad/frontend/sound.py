@@ -5,7 +5,8 @@ clang recovers from errors by guessing: an unknown type becomes int, a statement
 there at all, and the tree does not say so. So nothing is read from a tree with errors. Each declaration that has one is
 blanked out, a function's body where only that is wrong, and the text is parsed again, until it parses: what used a
 thing that is gone is then an error itself, and goes too. Lines and columns stay. What remains is a program that clang
-accepts; every cut keeps the error that was the first cause of it, for whoever asks for what it held.
+accepts; every cut keeps the error that was the first cause of it, for whoever asks for what it held. A `}` that closes
+nothing cannot be cut: some function, class or namespace before it ended too early, and which one nobody knows.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from .visiting import children_of
 _ROUNDS = 60
 _MISSING = re.compile(r"'(.*)' file not found")
 _REQUEST = re.compile(r"requested here$|^while (substituting|checking)")
+_STRAY = "extraneous closing brace"
 _ASSERTION = re.compile(r"static[_ ]assert(ion)? (failed|expression)")
 _UNKNOWN = re.compile(r"unknown type name|use of undeclared|no (member|type|template) named|no matching ")
 _QUOTED = re.compile(r"'([^']*)'")
@@ -122,7 +124,7 @@ def make_sound(parse: Callable[[dict[str, bytes]], Any], tree: Any, name: str, w
         if not errors:
             return sound
         before = dict(sound.texts)
-        cutter = _Cutter(sound, name)
+        cutter = _Cutter(sound, name, whole)
         broken = [error for error in errors if not _ASSERTION.match(error.spelling)]
         for error in broken or errors:  # an assertion may fail for what clang took for something that does not parse
             cutter.cut(error)
@@ -147,8 +149,8 @@ class _Chunk:
 class _Cutter:
     """One round of cuts, all by the positions of one tree."""
 
-    def __init__(self, sound: Sound, name: str):
-        self.sound, self.name = sound, name
+    def __init__(self, sound: Sound, name: str, whole: str):
+        self.sound, self.name, self._whole_main = sound, name, whole
         self._before = dict(sound.texts)  # the text that the tree is of
         self._chunks: dict[tuple[Any, str], list[_Chunk]] = {}
         self._directives: dict[str, list[text.Token]] = {}
@@ -160,6 +162,9 @@ class _Cutter:
             self.sound.hopeless = self.sound.hopeless or flaw
             return
         file, offset = place
+        if flaw.message.startswith(_STRAY) and text.closes_nothing(self._whole_text(file), offset):
+            self.sound.hopeless = flaw
+            return
         directive = next((d for d in self._directives_of(file) if d.start <= offset < d.end), None)
         if directive is not None:
             self._cut_directive(directive, file, flaw)
@@ -189,6 +194,10 @@ class _Cutter:
         if file not in self._before:
             self._before[file] = self.sound.texts[file] = Path(file).read_bytes()
         return self._before[file]
+
+    def _whole_text(self, file: str) -> bytes:
+        """As it was before all cuts."""
+        return self._whole_main.encode() if file == self.name else Path(file).read_bytes()
 
     def _directives_of(self, file: str) -> list[text.Token]:
         if file not in self._directives:

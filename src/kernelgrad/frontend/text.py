@@ -80,6 +80,23 @@ def end_of_declaration(text: bytes, start: int, limit: int) -> int:
     return limit
 
 
+def closes_nothing(text: bytes, offset: int) -> bool:
+    """Whether the `}` there has no `{`, or what stands there is a macro's name. Branches of an `#if` all begin as deep as
+    it stands."""
+    depth = 0
+    outside: list[int] = []  # depths at the open `#if`s
+    for token in tokens(text, 0, offset):
+        name = directive_name(token) if token.kind == "directive" else ""
+        if name.startswith("if"):
+            outside.append(depth)
+        elif name.startswith("el") and outside:
+            depth = outside[-1]
+        elif name == "endif" and outside:
+            outside.pop()
+        depth += (token.text == b"{") - (token.text == b"}")
+    return depth <= 0 or text[offset : offset + 1] != b"}"
+
+
 def _next_is_not(text: bytes, start: int, limit: int, marks: tuple[bytes, ...]) -> bool:
     following = next((t for t in tokens(text, start, limit) if t.kind != "directive"), None)
     return following is None or following.text not in marks

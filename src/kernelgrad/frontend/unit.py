@@ -394,6 +394,7 @@ _NO_MATCH = "no template of that name takes these arguments"
 _UNKNOWN_NAME = re.compile(
     r"unknown type name|undeclared|no template named|no type named|file not found|expected namespace name|unknown class"
     r"|no member named '.*' in (namespace|the global namespace)|incomplete|function-like macro|expected class name"
+    r"|extraneous closing brace"  # a macro of the header's may open one
 )
 _PREFIX = {"kernel": "__global__ ", "device": "__device__ ", "host": ""}
 _VARIABLE_ATTRIBUTES = {Kind.CUDACONSTANT_ATTR, Kind.CUDADEVICE_ATTR, Kind.CUDASHARED_ATTR}
