@@ -81,8 +81,8 @@ def end_of_declaration(text: bytes, start: int, limit: int) -> int:
 
 
 def closes_nothing(text: bytes, offset: int) -> bool:
-    """Whether the `}` there has no `{`, or what stands there is a macro's name. Branches of an `#if` all begin as deep as
-    it stands."""
+    """Whether the `}` there has no `{`, or what stands there is a macro's name. Branches of an `#if` begin as deep as
+    it stands, each of them."""
     depth = 0
     outside: list[int] = []  # depths at the open `#if`s
     for token in tokens(text, 0, offset):
