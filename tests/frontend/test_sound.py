@@ -238,6 +238,20 @@ FINE = {
     "attributes": (TWICE, "[[nodiscard]] Missing f();\nextern \"C\" Vec g();"),
     "namespaces": (TWICE, "namespace a { Vec f(Mat m); class Q : public Missing {}; namespace b { Vec g; } }"),
     "unknown macros": (TWICE, "DECLARE_STUFF(a, b);"),
+    "an unknown macro before an overload": (
+        "y[i] = f(x[i]);",
+        "__device__ float f(double a) { return 1; }\nREGISTER(g)\n__device__ float f(float a) { return 2 * a; }",
+    ),
+    "unknown macros before an overload": (
+        "y[i] = f(x[i]);",
+        "__device__ float f(double a) { return 1; }\nA(b) B(c)\n__device__ float f(float a) { return 2 * a; }",
+    ),
+    "an unknown macro before a specialisation": (
+        "y[i] = f(x[i]);",
+        "template <class T> __device__ T f(T a) { return a; }\n"
+        "REGISTER(f, 1)\ntemplate <> __device__ float f(float a) { return 2 * a; }",
+    ),
+    "an unknown macro before a kernel": (TWICE, "REGISTER(g)"),
     "comments and texts": (
         TWICE,
         "// don't \"\nMissing f(); /* } */ const char *s = \"}\"; Missing g() { return '}'; }",

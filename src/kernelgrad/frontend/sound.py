@@ -27,6 +27,7 @@ _ROUNDS = 60
 _MISSING = re.compile(r"'(.*)' file not found")
 _REQUEST = re.compile(r"requested here$|^while (substituting|checking)")
 _STRAY = "extraneous closing brace"
+_NO_END = "expected ';' after top level declarator"
 _ASSERTION = re.compile(r"static[_ ]assert(ion)? (failed|expression)")
 _UNKNOWN = re.compile(r"unknown type name|use of undeclared|no (member|type|template) named|no matching ")
 _QUOTED = re.compile(r"'([^']*)'")
@@ -44,6 +45,12 @@ _CLASSES = (
     Kind.UNION_DECL,
     Kind.CLASS_TEMPLATE,
     Kind.CLASS_TEMPLATE_PARTIAL_SPECIALIZATION,
+)
+_ENDING_ALONE = (*_FUNCTIONS, *_CLASSES, Kind.ENUM_DECL, Kind.VAR_DECL)
+_GOING_ON = (b";", b"{", b":", b"=", b",")
+_SPECIFIERS = frozenset(
+    b"__device__ __host__ __global__ __constant__ __shared__ __managed__ __forceinline__ __noinline__ __inline__ static"
+    b" inline extern const constexpr volatile unsigned signed long short".split()
 )
 _SCOPES = (Kind.NAMESPACE, Kind.LINKAGE_SPEC, Kind.UNEXPOSED_DECL)
 _TEMPLATE_PARAMETERS = (
@@ -125,8 +132,7 @@ def make_sound(parse: Callable[[dict[str, bytes]], Any], tree: Any, name: str, w
             return sound
         before = dict(sound.texts)
         cutter = _Cutter(sound, name, whole)
-        broken = [error for error in errors if not _ASSERTION.match(error.spelling)]
-        for error in broken or errors:  # an assertion may fail for what clang took for something that does not parse
+        for error in _first_causes(errors):
             cutter.cut(error)
         if sound.texts == before or sound.hopeless is not None:
             sound.hopeless = sound.hopeless or flaw_of(errors[0], name)
@@ -134,6 +140,13 @@ def make_sound(parse: Callable[[dict[str, bytes]], Any], tree: Any, name: str, w
         sound.tree = parse(sound.texts)
     sound.hopeless = flaw_of(errors_of(sound.tree)[0], name)
     return sound
+
+
+def _first_causes(errors: list[Diagnostic]) -> list[Diagnostic]:
+    """An assertion may fail for what clang took for something that does not parse; a `;` may be missing only where an
+    unknown macro is taken for a declaration, and the next one's attributes for a part of it."""
+    broken = [error for error in errors if not _ASSERTION.match(error.spelling)]
+    return [error for error in broken if error.spelling != _NO_END] or broken or errors
 
 
 @dataclass
@@ -246,6 +259,7 @@ class _Cutter:
             return None
         before = max((c.end for c in chunks if c.end <= offset), default=start)
         after = min((c.start for c in chunks if c.start > offset), default=end)
+        after = _before_specifiers(self._text(file), before, after)
         words = self._text(file)[before:after].split(None, 1)
         is_instance = words[:1] == [b"template"] and not words[1:][0].startswith(b"<") if len(words) > 1 else False
         names = set() if is_instance else text.names(self._text(file), before, after)
@@ -354,14 +368,15 @@ def _chunks(scope: Cursor, file: str, data: bytes, start: int, end: int) -> Iter
 
 
 def _end(group: list[Cursor], data: bytes, limit: int) -> int:
-    """Where a declaration ends: with its body or brace, else at the `;` after it."""
+    """Where a declaration ends: with its body or brace, else at the `;` after it. What stands in the place of that `;`
+    is not its own: after an unknown macro, say."""
     last: int = max(c.extent.end.offset for c in group)
     closed = data[last - 1 : last] == b"}" and group[0].kind in (*_FUNCTIONS, *_SCOPES)
     if closed or group[0].kind == Kind.CXX_ACCESS_SPEC_DECL:
         return last
-    following = next((t for t in text.tokens(data, last, limit) if t.kind != "directive"), None)
-    if group[0].kind in _FUNCTIONS and following is not None and following.text not in (b";", b"{", b":", b"=", b","):
-        return last
+    ends, following = text.after_brackets(data, last, limit)
+    if group[0].kind in _ENDING_ALONE and following and following not in _GOING_ON:
+        return ends
     return text.end_of_declaration(data, last, limit)
 
 
@@ -379,6 +394,15 @@ def _after_directives(data: bytes, start: int, end: int) -> int:
     found = list(text.tokens(data, start, end))
     after = 1 + max((k for k, token in enumerate(found) if token.kind == "directive"), default=-1)
     return found[after].start if after < len(found) else end
+
+
+def _before_specifiers(data: bytes, start: int, end: int) -> int:
+    """Where the words begin that belong to the declaration at the end."""
+    for token in reversed(list(text.tokens(data, start, end))):
+        if token.text not in _SPECIFIERS:
+            return end
+        end = token.start
+    return end
 
 
 def _only_function(chunk: _Chunk) -> Cursor | None:

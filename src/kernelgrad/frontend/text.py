@@ -80,6 +80,19 @@ def end_of_declaration(text: bytes, start: int, limit: int) -> int:
     return limit
 
 
+def after_brackets(text: bytes, start: int, limit: int) -> tuple[int, bytes]:
+    """Where `(...)` and `[...]` end that stand at `start`, and the token after them."""
+    depth = 0
+    for token in tokens(text, start, limit):
+        if token.kind == "directive":
+            continue
+        if depth == 0 and token.text not in (b"(", b"["):
+            return start, token.text
+        depth += (token.text in _OPEN) - (token.text in _CLOSE)
+        start = token.end if depth == 0 else start
+    return start, b""
+
+
 def closes_nothing(text: bytes, offset: int) -> bool:
     """Whether the `}` there has no `{`, or what stands there is a macro's name. Branches of an `#if` begin as deep as
     it stands, each of them."""
