@@ -361,8 +361,9 @@ class Unit:
 
     @property
     def may_give_derivatives(self) -> bool:
-        """Whether there may be derivatives of the source's own (`custom_derivatives`)."""
-        return self.has_headers or re.search("custom_derivatives|__enzyme_", self.text) is not None
+        """Whether there may be derivatives of the source's own (`custom_derivatives`); names may be a macro's, too."""
+        hidden = self.has_headers or bool(self.options.defines) or "##" in self.text
+        return hidden or re.search("custom_derivatives|__enzyme_", self.text) is not None
 
     @property
     def missing(self) -> list[str]:
