@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import pytest
 import kernelgrad as kg
 from kernelgrad.deep import deeply, on_large_stack
 from kernelgrad.errors import Source, Span
-from kernelgrad.locks import COMPILING
+from kernelgrad.locks import COMPILING, Aside
 
 N = 48
 BODIES = {
@@ -103,6 +104,54 @@ def test_other_errors_are_passed_on() -> None:
 
     with pytest.raises(ZeroDivisionError):
         deeply(divided)(0)
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_an_interrupt_while_a_thread_starts(is_there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody works on after it."""
+    began, ended, start = threading.Event(), threading.Event(), threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        if is_there:
+            start(thread)
+            assert began.wait(10)
+        raise KeyboardInterrupt
+
+    def work() -> None:
+        began.set()
+        time.sleep(0.05)
+        ended.set()
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        on_large_stack(work)()
+    assert began.is_set() == ended.is_set() == is_there
+
+
+def test_a_thread_that_begins_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Aside._run
+
+    def late(self: Aside, work: Callable[[], object]) -> None:
+        time.sleep(0.02)
+        run(self, work)
+
+    monkeypatch.setattr(Aside, "_run", late)
+    assert on_large_stack(_depth)(3) == 3
+
+
+def test_more_than_one_interrupt() -> None:
+    ended, main = threading.Event(), threading.main_thread().ident
+    assert main is not None
+
+    def work() -> None:
+        for _ in range(3):
+            signal.pthread_kill(main, signal.SIGINT)
+            time.sleep(0.03)
+        ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        on_large_stack(work)()
+    assert ended.is_set()
 
 
 def test_nobody_compiles_in_between() -> None:

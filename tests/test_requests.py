@@ -24,7 +24,7 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: kg.gradient(None), "wants a kernel or a function"),
     (lambda: kg.gradient(K, 5), "wants names"),
     (lambda: kg.gradient(K, [1]), "wants names"),
-    (lambda: kg.gradient(K, "y, x", keep=3), "wants names"),
+    (lambda: kg.gradient(K, "y, x", keep=3), "keep: wants names"),
     (lambda: kg.gradient(K, "y, x", tape_budget="a lot"), "tape_budget: wants a number of bytes"),
     (lambda: kg.gradient(K, "y, x", tape_budget=-1), "tape_budget: wants a number of bytes"),
     (lambda: kg.gradient(K, "y, x", primal="no"), "primal: wants True or False"),
@@ -40,13 +40,16 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: kg.compile(TEXT, defines=4), "defines: wants a dict"),
     (lambda: kg.compile(TEXT, defines=[4]), "defines: wants macros"),
     (lambda: kg.compile(TEXT, defines={4: 4}), "defines: wants macros"),
+    (lambda: kg.compile(TEXT, defines={"N": "4 \\\n + 3"}), "defines: wants macros of one line"),
+    (lambda: kg.compile(TEXT, defines=["N=4\0"]), "defines: wants macros of one line"),
+    (lambda: kg.split(K, unchanged=3), "unchanged: wants names"),
     (lambda: kg.jvp(MODULE), "got a module"),
     (lambda: kg.split(G), "split: wants a kernel"),
     (lambda: kg.check_gradient(kg.jvp(K)), "check_gradient: wants"),
     (lambda: kg.check_gradient(K, "y, x", 1, 4, 3), "in a tuple"),
     (lambda: kg.check_gradient(K, "y, x", 1, 4, (Y, X, 4), rtol="a"), "rtol: wants a number"),
     (lambda: kg.check_gradient(K, "y, x", 1, 4, (Y, X, 4), seed="a"), "seed: wants an integer"),
-    (lambda: kg.assume(unique=3), "wants names"),
+    (lambda: kg.assume(unique=3), "assume: unique: wants names"),
     (lambda: K.launch(grid=1, block=1, args=3), "in a tuple"),
     (lambda: K.check(1, 4, Y, X, 4, seed="a"), "seed: wants an integer"),
     (lambda: kg.split(K)[0][1, 4](y=3), "no argument for x, n"),
@@ -90,6 +93,14 @@ def test_shapes_of_zeros(shape: Any) -> None:
         kg.zeros(shape)
     with pytest.raises(kg.ArgumentError, match="zeros: dtype= wants a dtype"):
         kg.zeros(2, "nonsense")
+
+
+def test_lists_for_the_grid_and_the_block() -> None:
+    y, x = np.zeros(4, np.float32), np.full(4, 3, np.float32)
+    K[[1], [4, 1]](y, x, 4)
+    expected = y.copy()
+    K[1, 4](y, x, 4)
+    assert y.tolist() == expected.tolist() and y.any()
 
 
 def test_launches_by_keywords() -> None:

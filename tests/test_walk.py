@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src"
-FILES, EDGES = 157, 545  # entered, and calls from file to file
+FILES, EDGES = 157, 547  # entered, and calls from file to file
 LOADED = 185  # modules
 WALK = """
 import gc, json, os, sys, threading

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 from .errors import UNKNOWN, Span, UnsupportedError
-from .locks import handed_over, held_by_forks, make_lock
+from .locks import Aside, handed_over, held_by_forks, make_lock
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -111,14 +111,11 @@ def _finishes(body: Callable[[], None], size: int) -> bool:
         _users += 1
         sys.setrecursionlimit(max(sys.getrecursionlimit(), size // _BYTES_PER_CALL))
     try:
-        thread = _started(body, size)
-        if thread is None:
-            return False
+        thread = Aside(body, "kernelgrad")
         try:
-            thread.join()
+            return _starts(thread, size)
         finally:
-            thread.join()  # also when interrupted: what it works on is the caller's
-        return True
+            thread.end()  # also when interrupted: what it works on is the caller's
     finally:
         with _raising:
             _users -= 1
@@ -126,15 +123,14 @@ def _finishes(body: Callable[[], None], size: int) -> bool:
                 sys.setrecursionlimit(_usual_limit)
 
 
-def _started(body: Callable[[], None], size: int) -> threading.Thread | None:
+def _starts(thread: Aside, size: int) -> bool:
     with _raising:  # the size is that of all threads started from here on
         before = threading.stack_size(size)
         try:
-            thread = threading.Thread(target=body, name="kernelgrad", daemon=True)
             thread.start()
-            return thread
+            return True
         except (RuntimeError, MemoryError):
-            return None
+            return False
         finally:
             threading.stack_size(before)
 

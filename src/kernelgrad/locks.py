@@ -127,6 +127,42 @@ def _in_place_of_holder() -> Iterator[None]:
         _acting.for_holder = False
 
 
+class Aside:
+    """A thread that works in the place of this one, which waits for it. Interrupts come while it starts, too, and more
+    than one: before they go on, the thread has come to its end, or is called off and will do nothing. `Thread.join`
+    cannot tell: once interrupted, it takes the thread for ended."""
+
+    def __init__(self, work: Callable[[], object], name: str):
+        self._fate: dict[str, str] = {}  # one entry, by whoever comes first: the thread, or who calls it off
+        self._is_started = False
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
+
+    def _run(self, work: Callable[[], object]) -> None:
+        try:
+            if self._fate.setdefault("is", "begun") == "begun":
+                work()
+        finally:
+            self._ended.set()
+
+    def start(self) -> None:
+        self._thread.start()
+        self._is_started = True
+
+    def end(self) -> None:
+        """Waits for it if it has started, else calls it off: to be called in any case."""
+        interrupts: list[BaseException] = []
+        while True:
+            try:
+                if self._is_started or self._fate.setdefault("is", "called off") == "begun":
+                    self._ended.wait()
+                break
+            except BaseException as interrupt:
+                interrupts.append(interrupt)
+        if interrupts:
+            raise interrupts[0]
+
+
 class cached_property(Generic[T]):
     """As of functools, without the lock that it has before Python 3.12: that one is shared by all objects of a class,
     and a forked child would find it closed. Of two threads that compute a value at once, both get the first's."""

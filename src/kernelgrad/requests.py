@@ -13,7 +13,7 @@ from typing import Any
 from .errors import ArgumentError
 
 _STANDARDS = ("c++11", "c++14", "c++17", "c++20", "c++23")
-_MACRO = re.compile(r"[A-Za-z_]\w*(\(.*\))?(=.*)?", re.DOTALL)
+_MACRO = re.compile(r"[A-Za-z_]\w*(\([^\r\n\0]*\))?(=[^\r\n\0]*)?")  # clang would end it with the line
 
 _SIZE = re.compile(r"(\d+\.?\d*)\s*([A-Za-z]*)")
 _UNITS = {f"{prefix}B": 1000**power for power, prefix in enumerate(("", "K", "M", "G", "T"))}
@@ -63,7 +63,7 @@ def macros(given: Any) -> tuple[str, ...]:
         raise wrong("defines", 'a dict, as in {"N": 4}, or a list, as in ["N=4"]', given)
     for part in parts:
         if not isinstance(part, str) or not _MACRO.fullmatch(part):
-            raise wrong("defines", 'macros, as in {"N": 4} or ["N=4"]', part)
+            raise wrong("defines", 'macros of one line, as in {"N": 4} or ["N=4"]', part)
     return tuple(parts)
 
 

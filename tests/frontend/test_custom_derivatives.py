@@ -25,6 +25,19 @@ __device__ void reverse(float x, float *dx) { *dx += 10; }
 void *__enzyme_register_gradient_f[] = {(void *)f, (void *)augmented, (void *)reverse};
 """
 _INACTIVE = "__device__ float f(float x) { return x * x; }\nvoid *__enzyme_inactivefn[] = {(void *)f};"
+_INACTIVE_VARIABLE = """
+__device__ float c = 1;
+__device__ float f(float x) { return c * x * x; }
+__device__ void *__enzyme_inactive_global_c = (void *)&c;
+"""
+_PULLBACK = "__device__ void f_pullback(float x, float d, float *dx) { *dx += 10 * d; }"
+_BROUGHT = f"__device__ float f(float x) {{ return x * x; }}\nnamespace lib {{ {_PULLBACK} }}\n"
+_USING = _BROUGHT + "namespace clad::custom_derivatives { using lib::f_pullback; }"
+_USING_SPACE = _BROUGHT + "namespace clad::custom_derivatives { using namespace lib; }"
+_ALIAS = _BROUGHT + "namespace clad { namespace custom_derivatives = ::lib; }"
+_REFUSED = [
+    _CLAD_GRADIENT, _CLAD_OF_INTRINSIC, _ENZYME, _INACTIVE, _INACTIVE_VARIABLE, _USING, _USING_SPACE, _ALIAS
+]  # fmt: skip
 _KERNELS = """
 __device__ float g(float x) { return f(x) + 1; }
 __global__ void k(float *y, const float *x) { y[0] = g(x[0]); }
@@ -32,7 +45,7 @@ __global__ void other(float *y, const float *x) { y[0] = 3 * x[0]; }
 """
 
 
-@pytest.mark.parametrize("source", [_CLAD_GRADIENT, _CLAD_OF_INTRINSIC, _ENZYME, _INACTIVE])
+@pytest.mark.parametrize("source", _REFUSED)
 def test_refused_where_reached(source: str) -> None:
     module = kg.compile(source + _KERNELS)
     for derivative in (kg.gradient, kg.jvp, kg.split):
@@ -43,7 +56,7 @@ def test_refused_where_reached(source: str) -> None:
     assert y[0] == 6
 
 
-@pytest.mark.parametrize("source", [_CLAD_GRADIENT, _CLAD_OF_INTRINSIC, _ENZYME, _INACTIVE])
+@pytest.mark.parametrize("source", _REFUSED)
 def test_plain_launches_work(source: str) -> None:
     module = kg.compile(source + _KERNELS)
     y = np.zeros(1, np.float32)
@@ -52,6 +65,22 @@ def test_plain_launches_work(source: str) -> None:
     assert np.isclose(y[0], value + 1) and np.isclose(module["g"].execute(2.0), value + 1)
     with pytest.raises(kg.UnsupportedError, match="a derivative of its own"):
         kg.check_gradient(module["g"], args=(2.0,))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        f"namespace clad::custom_derivatives {{ inline namespace v1 {{ {_PULLBACK} }} }}",
+        f"namespace clad::custom_derivatives {{ namespace {{ {_PULLBACK} }} }}",
+        f"namespace clad {{ namespace SPACE {{ {_PULLBACK} }} }}",
+    ],
+)
+def test_other_places_and_spellings(given: str) -> None:
+    source = "__device__ float f(float x) { return x * x; }\n" + given + _KERNELS
+    module = kg.compile(source, defines={"SPACE": "custom_derivatives"})
+    d_x, one = np.zeros(1, np.float32), np.ones(1, np.float32)
+    kg.gradient(module["k"])[1, 1](np.zeros(1, np.float32), one, one.copy(), d_x)
+    assert d_x[0] == 10
 
 
 @pytest.mark.parametrize(

@@ -238,6 +238,20 @@ FINE = {
     "attributes": (TWICE, "[[nodiscard]] Missing f();\nextern \"C\" Vec g();"),
     "namespaces": (TWICE, "namespace a { Vec f(Mat m); class Q : public Missing {}; namespace b { Vec g; } }"),
     "unknown macros": (TWICE, "DECLARE_STUFF(a, b);"),
+    "an unknown macro before an overload": (
+        "y[i] = f(x[i]);",
+        "__device__ float f(double a) { return 1; }\nREGISTER(g)\n__device__ float f(float a) { return 2 * a; }",
+    ),
+    "unknown macros before an overload": (
+        "y[i] = f(x[i]);",
+        "__device__ float f(double a) { return 1; }\nA(b) B(c)\n__device__ float f(float a) { return 2 * a; }",
+    ),
+    "an unknown macro before a specialisation": (
+        "y[i] = f(x[i]);",
+        "template <class T> __device__ T f(T a) { return a; }\n"
+        "REGISTER(f, 1)\ntemplate <> __device__ float f(float a) { return 2 * a; }",
+    ),
+    "an unknown macro before a kernel": (TWICE, "REGISTER(g)"),
     "comments and texts": (
         TWICE,
         "// don't \"\nMissing f(); /* } */ const char *s = \"}\"; Missing g() { return '}'; }",
@@ -325,6 +339,37 @@ def test_a_kernel_that_an_open_brace_swallows() -> None:
     with pytest.raises(kg.LookupFailed) as caught:
         module["other"]
     assert "error:" not in str(caught.value)
+
+
+STRAY = {
+    "a kernel without its tail": "__global__ void k(float *y) { if (y[0] > 0) y[0] = 1; y[1] = 2; }\ny[0] += 3; }",
+    "nothing behind": "__global__ void k(float *y) { if (y[0] > 0) y[0] = 1; y[1] = 2; }\n}",
+    "closed a namespace": "namespace a { __device__ void f(float &v) { if (v > 0) v = 1; v = 2; } }\n"
+    "__global__ void k(float *y) { a::f(y[0]); }\n}",
+    "method": "struct P { float v; __device__ void f() { if (v > 0) v = 1; v = 2; } };\n};\n"
+    "__global__ void k(float *y) { P p{1}; p.f(); y[0] = p.v; }",
+    "of a macro": "#define END }\n__global__ void k(float *y) { if (y[0] > 0) y[0] = 1; y[1] = 2; }\ny[2] = 3; END",
+    "beside branches of the preprocessor": "#ifdef A\nvoid f() {\n#else\nvoid g() {\n#endif\n}\n"
+    "__global__ void k(float *y) { if (y[0] > 0) y[0] = 1; y[1] = 2; }\n}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", STRAY)
+def test_a_brace_that_closes_nothing(case: str) -> None:
+    """Something before it ended too early: nobody knows what."""
+    module = kg.compile(STRAY[case])
+    with pytest.raises(kg.ParseError, match="extraneous closing brace"):
+        module["k"]
+
+
+def test_braces_that_clang_lost_count_of() -> None:
+    """After an error in brackets of another kind."""
+    host = 'REGISTER(a) .Attr("x") .SetFn([](Ctx *c) { return OK ); });\n'
+    unit = Unit("k.cu", host, Options())
+    assert any("extraneous closing brace" in error.spelling for error in unit.errors)
+    y = np.zeros(4, np.float32)
+    kg.compile(host + _kernel("y[i] = 2;"))["k"][1, 4](y, y.copy())
+    assert y.tolist() == [2, 2, 2, 2]
 
 
 def test_a_redefined_enumerator() -> None:

@@ -224,6 +224,7 @@ def declare(lib: Any) -> None:
     pointer, cursor = ctypes.c_void_p, Cursor
     signatures: dict[str, tuple[list[Any], Any]] = {
         "clang_Cursor_Evaluate": ([cursor], pointer),
+        "clang_Cursor_isInlineNamespace": ([cursor], ctypes.c_uint),
         "clang_EvalResult_getKind": ([pointer], ctypes.c_int),
         "clang_EvalResult_isUnsignedInt": ([pointer], ctypes.c_uint),
         "clang_EvalResult_getAsUnsigned": ([pointer], ctypes.c_ulonglong),
@@ -263,6 +264,10 @@ def is_run(start: Any, end: Any) -> bool:
 
 def is_invalid(declaration: Cursor) -> bool:
     return bool(_lib().clang_isInvalidDeclaration(declaration))
+
+
+def is_inline_namespace(cursor: Cursor) -> bool:
+    return bool(_lib().clang_Cursor_isInlineNamespace(cursor))
 
 
 def _adopt(found: Cursor, parent: Cursor) -> Cursor:

@@ -2,8 +2,9 @@
 
 `f_pullback` and `f_tangent` in the namespace `kernelgrad::custom_derivatives`, or Clad's (`clad::custom_derivatives`,
 there `f_pushforward`), belong to the functions `f` whose signature they fit (`ir/custom`); inside it, a namespace is
-the one that `f` is in. Clad's other forms, and those of Enzyme (arrays whose names begin with `__enzyme_register_`,
-or that say more of a function, and whose first element is the function), are refused where the function is reached.
+the one that `f` is in. Clad's other forms, what `using` brings there, and those of Enzyme (arrays whose names begin
+with `__enzyme_register_`, or that say more of a function, and whose first element is the function, or more of a
+variable) are refused where the function or variable is reached.
 
 A template has no instance that nobody names: `probes` are lines that do, for the text to be parsed once more with them.
 """
@@ -29,6 +30,7 @@ from .visiting import children_of, walk
 _SUFFIX = re.compile(r"(.+?)_(pullback|pushforward|tangent|reverse_forw|grad\w*|hessian|jacobian|darg\d+)$")
 _ENZYME = re.compile(r"__enzyme_(register_|inactive|function_like|nofree|allocation_like|deallocation_like)")
 _SCOPES = (Kind.NAMESPACE, Kind.LINKAGE_SPEC, Kind.UNEXPOSED_DECL)
+_OTHER_NAMES = (Kind.USING_DIRECTIVE, Kind.NAMESPACE_ALIAS)
 _FUNCTIONS = (Kind.FUNCTION_DECL, Kind.FUNCTION_TEMPLATE, Kind.CXX_METHOD)
 _HINT = "remove the custom derivative: kernelgrad differentiates the function itself"
 _SPACE = "custom_derivatives"
@@ -98,7 +100,7 @@ class CustomDerivatives:
         gone = self.gone
         if not self.given and not gone:
             return None
-        called = {c.spelling for f in functions for c in walk(f) if c.kind == Kind.CALL_EXPR}
+        called = {c.spelling for f in functions for c in walk(f) if c.kind == Kind.CALL_EXPR or _is_of_all(c)}
         reached = {f.spelling for f in functions}
         for name in (*(f.spelling for f in functions), *sorted(called - reached)):
             if name in gone:
@@ -215,7 +217,7 @@ def _plain(argument: Cursor) -> str:
 def _given(scope: Cursor, path: tuple[str, ...]) -> Iterator[_Given]:
     """The declarations that give functions a derivative."""
     for cursor in children_of(scope):
-        inside = (*path, cursor.spelling) if cursor.kind == Kind.NAMESPACE else path
+        inside = (*path, cursor.spelling) if cursor.kind == Kind.NAMESPACE and not _is_open(cursor) else path
         named = _SUFFIX.match(cursor.spelling) if _SPACE in path else None
         if cursor.kind in _SCOPES:
             yield from _given(cursor, inside)
@@ -223,13 +225,38 @@ def _given(scope: Cursor, path: tuple[str, ...]) -> Iterator[_Given]:
             inner = path[path.index(_SPACE) + 1 :]
             mode = _MODES.get(named[2]) if "class_functions" not in inner else None
             yield _Given(named[1], cursor.get_definition() or cursor, mode, inner)
+        elif cursor.kind == Kind.USING_DECLARATION and named is not None:
+            yield _Given(named[1], cursor)
+        elif cursor.kind in _OTHER_NAMES and _SPACE in (*path, cursor.spelling):
+            yield from _brought(cursor)
         elif cursor.kind == Kind.VAR_DECL and cursor.spelling.startswith(_PROBE):
             yield from _instances(cursor)
         elif passes_of(cursor):
             pass  # calls of the function are what is told (`registered`)
         elif cursor.kind == Kind.VAR_DECL and _ENZYME.match(cursor.spelling):
-            functions = (c.referenced for c in walk(cursor) if c.kind == Kind.DECL_REF_EXPR)
-            yield from (_Given(f.spelling, cursor) for f in functions if f is not None and f.kind in _FUNCTIONS)
+            named_there = (c.referenced for c in walk(cursor) if c.kind == Kind.DECL_REF_EXPR)
+            yield from (_Given(f.spelling, cursor) for f in named_there if f is not None)
+
+
+def _is_open(namespace: Cursor) -> bool:
+    """Whether what is in it is in the one around it, too."""
+    return bool(namespace.is_anonymous()) or clang.is_inline_namespace(namespace)
+
+
+def _is_of_all(reference: Cursor) -> bool:
+    """Whether a variable is named that is no function's own."""
+    target = reference.referenced if reference.kind == Kind.DECL_REF_EXPR else None
+    parent = target.semantic_parent if target is not None and target.kind == Kind.VAR_DECL else None
+    return parent is not None and parent.kind in (Kind.TRANSLATION_UNIT, *_SCOPES)
+
+
+def _brought(directive: Cursor) -> Iterator[_Given]:
+    """What `using namespace`, or another name of a namespace, brings among the derivatives."""
+    spaces = {c.referenced.get_usr() for c in walk(directive) if c.kind == Kind.NAMESPACE_REF and c.referenced}
+    for cursor in walk(directive.translation_unit.cursor) if spaces else ():
+        named = _SUFFIX.match(cursor.spelling) if cursor.kind in _FUNCTIONS else None
+        if named is not None and cursor.semantic_parent.get_usr() in spaces:
+            yield _Given(named[1], cursor)
 
 
 def _strangers(unit: Unit) -> list[Cursor]:
@@ -253,7 +280,7 @@ def _instances(probe: Cursor) -> Iterator[_Given]:
         if named is not None and function.kind == Kind.FUNCTION_DECL and function.is_definition():
             path, parent = list[str](), function.semantic_parent
             while parent is not None and parent.kind == Kind.NAMESPACE:
-                path.insert(0, parent.spelling)
+                path[:0] = [] if _is_open(parent) else [parent.spelling]
                 parent = parent.semantic_parent
             yield _Given(named[1], function, _MODES.get(named[2]), tuple(path[path.index(_SPACE) + 1 :]))
 

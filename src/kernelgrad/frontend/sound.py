@@ -5,7 +5,8 @@ clang recovers from errors by guessing: an unknown type becomes int, a statement
 there at all, and the tree does not say so. So nothing is read from a tree with errors. Each declaration that has one is
 blanked out, a function's body where only that is wrong, and the text is parsed again, until it parses: what used a
 thing that is gone is then an error itself, and goes too. Lines and columns stay. What remains is a program that clang
-accepts; every cut keeps the error that was the first cause of it, for whoever asks for what it held.
+accepts; every cut keeps the error that was the first cause of it, for whoever asks for what it held. A `}` that closes
+nothing cannot be cut: some function, class or namespace before it ended too early, and which one nobody knows.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from .visiting import children_of
 _ROUNDS = 60
 _MISSING = re.compile(r"'(.*)' file not found")
 _REQUEST = re.compile(r"requested here$|^while (substituting|checking)")
+_STRAY = "extraneous closing brace"
+_NO_END = "expected ';' after top level declarator"
 _ASSERTION = re.compile(r"static[_ ]assert(ion)? (failed|expression)")
 _UNKNOWN = re.compile(r"unknown type name|use of undeclared|no (member|type|template) named|no matching ")
 _QUOTED = re.compile(r"'([^']*)'")
@@ -42,6 +45,12 @@ _CLASSES = (
     Kind.UNION_DECL,
     Kind.CLASS_TEMPLATE,
     Kind.CLASS_TEMPLATE_PARTIAL_SPECIALIZATION,
+)
+_ENDING_ALONE = (*_FUNCTIONS, *_CLASSES, Kind.ENUM_DECL, Kind.VAR_DECL)
+_GOING_ON = (b";", b"{", b":", b"=", b",")
+_SPECIFIERS = frozenset(
+    b"__device__ __host__ __global__ __constant__ __shared__ __managed__ __forceinline__ __noinline__ __inline__ static"
+    b" inline extern const constexpr volatile unsigned signed long short".split()
 )
 _SCOPES = (Kind.NAMESPACE, Kind.LINKAGE_SPEC, Kind.UNEXPOSED_DECL)
 _TEMPLATE_PARAMETERS = (
@@ -122,9 +131,8 @@ def make_sound(parse: Callable[[dict[str, bytes]], Any], tree: Any, name: str, w
         if not errors:
             return sound
         before = dict(sound.texts)
-        cutter = _Cutter(sound, name)
-        broken = [error for error in errors if not _ASSERTION.match(error.spelling)]
-        for error in broken or errors:  # an assertion may fail for what clang took for something that does not parse
+        cutter = _Cutter(sound, name, whole)
+        for error in _first_causes(errors):
             cutter.cut(error)
         if sound.texts == before or sound.hopeless is not None:
             sound.hopeless = sound.hopeless or flaw_of(errors[0], name)
@@ -132,6 +140,13 @@ def make_sound(parse: Callable[[dict[str, bytes]], Any], tree: Any, name: str, w
         sound.tree = parse(sound.texts)
     sound.hopeless = flaw_of(errors_of(sound.tree)[0], name)
     return sound
+
+
+def _first_causes(errors: list[Diagnostic]) -> list[Diagnostic]:
+    """An assertion may fail for what clang took for something that does not parse; a `;` may be missing only where an
+    unknown macro is taken for a declaration, and the next one's attributes for a part of it."""
+    broken = [error for error in errors if not _ASSERTION.match(error.spelling)]
+    return [error for error in broken if error.spelling != _NO_END] or broken or errors
 
 
 @dataclass
@@ -147,8 +162,8 @@ class _Chunk:
 class _Cutter:
     """One round of cuts, all by the positions of one tree."""
 
-    def __init__(self, sound: Sound, name: str):
-        self.sound, self.name = sound, name
+    def __init__(self, sound: Sound, name: str, whole: str):
+        self.sound, self.name, self._whole_main = sound, name, whole
         self._before = dict(sound.texts)  # the text that the tree is of
         self._chunks: dict[tuple[Any, str], list[_Chunk]] = {}
         self._directives: dict[str, list[text.Token]] = {}
@@ -160,6 +175,9 @@ class _Cutter:
             self.sound.hopeless = self.sound.hopeless or flaw
             return
         file, offset = place
+        if flaw.message.startswith(_STRAY) and text.closes_nothing(self._whole_text(file), offset):
+            self.sound.hopeless = flaw
+            return
         directive = next((d for d in self._directives_of(file) if d.start <= offset < d.end), None)
         if directive is not None:
             self._cut_directive(directive, file, flaw)
@@ -189,6 +207,10 @@ class _Cutter:
         if file not in self._before:
             self._before[file] = self.sound.texts[file] = Path(file).read_bytes()
         return self._before[file]
+
+    def _whole_text(self, file: str) -> bytes:
+        """As it was before all cuts."""
+        return self._whole_main.encode() if file == self.name else Path(file).read_bytes()
 
     def _directives_of(self, file: str) -> list[text.Token]:
         if file not in self._directives:
@@ -237,6 +259,7 @@ class _Cutter:
             return None
         before = max((c.end for c in chunks if c.end <= offset), default=start)
         after = min((c.start for c in chunks if c.start > offset), default=end)
+        after = _before_specifiers(self._text(file), before, after)
         words = self._text(file)[before:after].split(None, 1)
         is_instance = words[:1] == [b"template"] and not words[1:][0].startswith(b"<") if len(words) > 1 else False
         names = set() if is_instance else text.names(self._text(file), before, after)
@@ -345,14 +368,15 @@ def _chunks(scope: Cursor, file: str, data: bytes, start: int, end: int) -> Iter
 
 
 def _end(group: list[Cursor], data: bytes, limit: int) -> int:
-    """Where a declaration ends: with its body or brace, else at the `;` after it."""
+    """Where a declaration ends: with its body or brace, else at the `;` after it. What stands in the place of that `;`
+    is not its own: after an unknown macro, say."""
     last: int = max(c.extent.end.offset for c in group)
     closed = data[last - 1 : last] == b"}" and group[0].kind in (*_FUNCTIONS, *_SCOPES)
     if closed or group[0].kind == Kind.CXX_ACCESS_SPEC_DECL:
         return last
-    following = next((t for t in text.tokens(data, last, limit) if t.kind != "directive"), None)
-    if group[0].kind in _FUNCTIONS and following is not None and following.text not in (b";", b"{", b":", b"=", b","):
-        return last
+    ends, following = text.after_brackets(data, last, limit)
+    if group[0].kind in _ENDING_ALONE and following and following not in _GOING_ON:
+        return ends
     return text.end_of_declaration(data, last, limit)
 
 
@@ -370,6 +394,15 @@ def _after_directives(data: bytes, start: int, end: int) -> int:
     found = list(text.tokens(data, start, end))
     after = 1 + max((k for k, token in enumerate(found) if token.kind == "directive"), default=-1)
     return found[after].start if after < len(found) else end
+
+
+def _before_specifiers(data: bytes, start: int, end: int) -> int:
+    """Where the words begin that belong to the declaration at the end."""
+    for token in reversed(list(text.tokens(data, start, end))):
+        if token.text not in _SPECIFIERS:
+            return end
+        end = token.start
+    return end
 
 
 def _only_function(chunk: _Chunk) -> Cursor | None:

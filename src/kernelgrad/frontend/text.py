@@ -80,6 +80,36 @@ def end_of_declaration(text: bytes, start: int, limit: int) -> int:
     return limit
 
 
+def after_brackets(text: bytes, start: int, limit: int) -> tuple[int, bytes]:
+    """Where `(...)` and `[...]` end that stand at `start`, and the token after them."""
+    depth = 0
+    for token in tokens(text, start, limit):
+        if token.kind == "directive":
+            continue
+        if depth == 0 and token.text not in (b"(", b"["):
+            return start, token.text
+        depth += (token.text in _OPEN) - (token.text in _CLOSE)
+        start = token.end if depth == 0 else start
+    return start, b""
+
+
+def closes_nothing(text: bytes, offset: int) -> bool:
+    """Whether the `}` there has no `{`, or what stands there is a macro's name. Branches of an `#if` begin as deep as
+    it stands, each of them."""
+    depth = 0
+    outside: list[int] = []  # depths at the open `#if`s
+    for token in tokens(text, 0, offset):
+        name = directive_name(token) if token.kind == "directive" else ""
+        if name.startswith("if"):
+            outside.append(depth)
+        elif name.startswith("el") and outside:
+            depth = outside[-1]
+        elif name == "endif" and outside:
+            outside.pop()
+        depth += (token.text == b"{") - (token.text == b"}")
+    return depth <= 0 or text[offset : offset + 1] != b"}"
+
+
 def _next_is_not(text: bytes, start: int, limit: int, marks: tuple[bytes, ...]) -> bool:
     following = next((t for t in tokens(text, start, limit) if t.kind != "directive"), None)
     return following is None or following.text not in marks

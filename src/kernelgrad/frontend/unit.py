@@ -361,8 +361,9 @@ class Unit:
 
     @property
     def may_give_derivatives(self) -> bool:
-        """Whether there may be derivatives of the source's own (`custom_derivatives`)."""
-        return self.has_headers or re.search("custom_derivatives|__enzyme_", self.text) is not None
+        """Whether there may be derivatives of the source's own (`custom_derivatives`); names may be a macro's, too."""
+        hidden = self.has_headers or bool(self.options.defines) or "##" in self.text
+        return hidden or re.search("custom_derivatives|__enzyme_", self.text) is not None
 
     @property
     def missing(self) -> list[str]:
@@ -394,6 +395,7 @@ _NO_MATCH = "no template of that name takes these arguments"
 _UNKNOWN_NAME = re.compile(
     r"unknown type name|undeclared|no template named|no type named|file not found|expected namespace name|unknown class"
     r"|no member named '.*' in (namespace|the global namespace)|incomplete|function-like macro|expected class name"
+    r"|extraneous closing brace"  # a macro of the header's may open one
 )
 _PREFIX = {"kernel": "__global__ ", "device": "__device__ ", "host": ""}
 _VARIABLE_ATTRIBUTES = {Kind.CUDACONSTANT_ATTR, Kind.CUDADEVICE_ATTR, Kind.CUDASHARED_ATTR}

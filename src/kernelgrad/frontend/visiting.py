@@ -10,7 +10,6 @@ more than append to a list. One such thread collects all that is below a declara
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, TypeVar
@@ -18,6 +17,7 @@ from typing import Any, TypeVar
 import clang.cindex as ci
 
 from ..errors import InternalError
+from ..locks import Aside
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
@@ -126,13 +126,11 @@ def _apart(visit: Callable[[], object]) -> None:
         except BaseException as failure:
             failures.append(failure)
 
-    worker = threading.Thread(target=run, name="kernelgrad-visit", daemon=True)
-    worker.start()
+    worker = Aside(run, "kernelgrad-visit")
     try:
-        worker.join()
-    except BaseException:
-        worker.join()  # libclang's units are for one thread at a time
-        raise
+        worker.start()
+    finally:
+        worker.end()  # libclang's units are for one thread at a time
     if failures:
         raise failures[0]
 

@@ -47,14 +47,17 @@ class Launchers(Generic[Result]):
     def __getitem__(self, key: Any) -> Callable[..., Result]:
         try:
             found = self._parsed.get(key)
-        except TypeError:  # an unhashable stream, say
-            found = None
+        except TypeError:  # an unhashable stream, say, or lists
+            return self._made(key)[0]
         if found is None:
-            launch = parse_launch(key, self._of)
-            found = lambda *args, **keywords: self._launch(launch, args, keywords)  # noqa: E731
+            found, launch = self._made(key)
             if launch.stream is None and len(self._parsed) < _LAUNCHERS:
                 self._parsed[key] = found
         return found
+
+    def _made(self, key: Any) -> tuple[Callable[..., Result], Launch]:
+        launch = parse_launch(key, self._of)
+        return lambda *args, **keywords: self._launch(launch, args, keywords), launch
 
 
 def parse_launch(key: Any, of: str = "") -> Launch:

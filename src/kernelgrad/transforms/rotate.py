@@ -2,7 +2,11 @@
 
     while (before(s) -> c, f) s = body(f)      becomes      c, f = before(s0); while (c) { c, f = before(body(f)) }
 
-The iterations of the new body are what the reverse sweep runs backwards over. `For` loops stay as they are.
+The iterations of the new body are what the reverse sweep runs backwards over. `For` loops stay as they are. `before`,
+which is all of a `do` loop, is there twice then: of `do` loops nested in one another the innermost would be there many
+times. So what holds a few of them already is not copied:
+
+    c = true; while (c) { c, f = before(s); if (c) s = body(f) }
 """
 
 from __future__ import annotations
@@ -10,8 +14,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..analysis.structure import is_rotated
-from ..ir.ops import Block, Function, Module, Op, Value, While
-from ..ir.traverse import clone, descend, substitute, with_body
+from ..ir.builder import Builder
+from ..ir.ops import Block, Function, If, Module, Op, Value, While
+from ..ir.traverse import blocks, clone, descend, substitute, with_body
+
+_COPIED = 2  # loops in one another that are copied with what is around them
 
 
 def run(function: Function, module: Module) -> Function:
@@ -27,6 +34,8 @@ def _block(block: Block) -> Block:
 
 
 def _rotate(loop: While) -> list[Op]:
+    if _nested(loop.before) > _COPIED:
+        return _tested_after(loop)
     first = clone(loop.before, dict(zip(loop.before.args, loop.inits, strict=True)))
     entry_map = dict(zip(first.args, loop.inits, strict=True))
     entry_ops = renamed(first, entry_map)
@@ -45,6 +54,34 @@ def _rotate(loop: While) -> list[Op]:
     done = Value(go.type, "~go")
     new = replace(loop, inits=inits, before=test, body=rotated_body, results=(done, *loop.results))
     return [*entry_ops, new]
+
+
+def _nested(block: Block) -> int:
+    """How many loops are in one another there."""
+    return max((isinstance(op, While) + _nested(inner) for op in block.ops for inner in blocks(op)), default=0)
+
+
+def _tested_after(loop: While) -> list[Op]:
+    """The form without copies. It carries what `before` takes and what it gives on."""
+    work, rest = clone(loop.before, {}), clone(loop.body, {})
+    taken = work.args
+    go, *given = work.results
+    given_map = dict(zip(rest.args, given, strict=True))
+    rest_ops = tuple(renamed(rest, given_map))
+    follows = tuple(given_map.get(v, v) for v in rest.results)
+    ops = list(work.ops)
+    if rest_ops:
+        then, orelse = Block((), rest_ops, follows), Block((), (), taken)
+        follows = tuple(Value(v.type, v.name) for v in taken)
+        ops.append(If(go, then, orelse, results=follows, span=loop.span))
+    b = Builder(loop.span)
+    inits = (b.constant(True, go.type), *loop.inits, *(b.undef(v.type) for v in given))
+    old = tuple(Value(v.type, v.name) for v in given)
+    body = Block((Value(go.type, "~go"), *taken, *old), tuple(ops), (go, *follows, *given))
+    args = tuple(Value(v.type, v.name) for v in body.args)
+    results = (Value(go.type, "~go"), *(Value(v.type, v.name) for v in taken), *loop.results)
+    new = replace(loop, inits=inits, before=Block(args, (), (args[0], *args)), body=body, results=results)
+    return [*b.ops, new]
 
 
 def renamed(block: Block, mapping: dict[Value, Value]) -> list[Op]:

@@ -19,18 +19,19 @@ Names = str | Sequence[str] | None
 Ranges = Mapping[str, tuple[int, int]] | None
 
 
-def names_of(given: Names) -> tuple[str, ...]:
-    return names("parameters", given)
+def names_of(given: Names, what: str = "parameters") -> tuple[str, ...]:
+    """`what` was given, for errors."""
+    return names(what, given)
 
 
-def names_in(given: Names, params: Iterable[Param]) -> tuple[str, ...]:
+def names_in(given: Names, params: Iterable[Param], what: str = "parameters") -> tuple[str, ...]:
     """The same, with the elements of a parameter pack for its name."""
     known = tuple(params)
     packs: dict[str, list[str]] = {}
     for param in known:
         if param.pack is not None:
             packs.setdefault(param.pack, []).append(param.name)
-    return tuple(element for name in names_of(given) for element in packs.get(name, (name,)))
+    return tuple(element for name in names_of(given, what) for element in packs.get(name, (name,)))
 
 
 # ---- what is given --------------------------------------------------------------------------------------------------
@@ -38,11 +39,11 @@ def names_in(given: Names, params: Iterable[Param]) -> tuple[str, ...]:
 
 def make_promises(unique: Names, disjoint: Any, multiple: Any, within: Any, results: Names) -> Promises:
     return Promises(
-        names_of(unique),
+        names_of(unique, "assume: unique"),
         _segments(disjoint),
         tuple((name, _factor(number)) for name, number in _items("multiple", multiple)),
         tuple((name, _range(ends)) for name, ends in _items("within", within)),
-        names_of(results),
+        names_of(results, "assume: results"),
     )
 
 

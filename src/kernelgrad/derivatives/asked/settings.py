@@ -91,8 +91,8 @@ def make_settings(
         raise ArgumentError(f"nothing to differentiate: {reason}\n  {c_signature(function)}")
     if len(set(listed)) != len(listed):
         raise ArgumentError(f"a parameter is listed twice in '{', '.join(listed)}'")
-    kept, assigned = names_in(keep, function.params), names_in(assign, function.params)
-    fewer = names_in(shorter, function.params)
+    kept, assigned = names_in(keep, function.params, "keep"), names_in(assign, function.params, "assign")
+    fewer = names_in(shorter, function.params, "shorter")
     for name in (*kept, *assigned, *fewer):
         if name not in listed:
             raise ArgumentError(f"'{name}' is not among the differentiated parameters {', '.join(listed)}")

@@ -50,7 +50,7 @@ def changing(kernel: Kernel, unchanged: Names) -> frozenset[str]:
     memory, params = analyse(function), {p.name: p.value for p in function.params if holds_pointers(p.type)}
     variables = {n: r for n, r in memory.global_names.items() if kernel.module.globals[n].space != "shared"}
     known, written = {**params, **variables}, memory.written()
-    promised = names_in(unchanged, function.params)
+    promised = names_in(unchanged, function.params, "unchanged")
     for name in promised:
         if name not in known:
             raise ArgumentError(f"unchanged: {function.name} has no buffer '{name}'\n  {c_signature(function)}")
