@@ -37,7 +37,9 @@ def _found(gradient: Any, grid: Any, block: Any, arguments: list[Any]) -> dict[s
 @pytest.fixture
 def _blocks_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a GPU has them for large launches."""
-    monkeypatch.setattr(gathers, "Finder", lambda function, sums, _: pattern.Finder(function, sums, True))
+    monkeypatch.setattr(
+        gathers, "Finder", lambda function, sums, *_, **parts: pattern.Finder(function, sums, True, **parts)
+    )
     monkeypatch.setattr(pattern, "_FEWEST_TILES", 1)
     monkeypatch.setattr(pattern, "_LONG_TILE", 8)
 
