@@ -15,7 +15,7 @@ from .runtime.arguments import Binder, Placement, Supplied, with_variables
 from .runtime.arrays import mark_written
 from .runtime.config import Launch, Launchers, check_launch_bounds, make_launch
 from .runtime.integers import integers_of
-from .runtime.launch import BoundArguments, Executable, LaunchConfig
+from .runtime.launch import BoundArguments, Buffer, Executable, LaunchConfig
 from .runtime.recording import RECORDER, TRACE, refuse_look, refuse_while_recording
 from .runtime.signature import c_signature
 from .runtime.streams import stream_handle
@@ -164,6 +164,12 @@ class Kernel:
     def written(self) -> frozenset[str]:
         """The pointer parameters it writes through."""
         return written_params(self.function) | self.written_later
+
+    @property
+    def of_variables(self) -> tuple[Buffer, ...]:
+        """The memory on the host of the module's variables that are parameters here: also an argument may be there."""
+        names = [p.variable for p in self.function.params if p.variable in self.module.globals]
+        return tuple(Buffer(name, *self.variable(name).host_span) for name in names if name is not None)
 
     @property
     def packed_bytes(self) -> int:

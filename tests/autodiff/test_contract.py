@@ -287,6 +287,43 @@ def test_unlisted_pointers_count_for_overlap(module: kg.Module) -> None:
         kg.gradient(module["square"], "out, in")[1, 4](memory, memory, 4, None, np.zeros(4))
 
 
+STORED = """__device__ double held[4];
+__global__ void k(double *y, double *z, const double *x) {
+    int i = threadIdx.x; double t = x[i]; y[i] = t * t; z[i] = x[i] * x[i] * t; }
+__global__ void by_variable(double *z, const double *x) {
+    int i = threadIdx.x; double t = x[i]; held[i] = t * t; z[i] = x[i] * x[i] * t; }"""
+
+
+@pytest.mark.parametrize("listed", ["y, z, x", "z, x"])
+def test_overlap_of_what_only_the_kernel_writes(listed: str) -> None:
+    """A reverse alone writes no output, but the kernel does, and reads it as another argument."""
+    kernel = kg.compile(STORED)["k"]
+    x, d_x = np.arange(4) + 1.0, np.zeros(4)
+    g = kg.gradient(kernel, listed, primal=False)
+    seeds = [np.zeros(4), ones(4)][listed == "z, x" :]
+    with pytest.raises(kg.ArgumentError, match="'y' and 'x' share memory and one of them is written"):
+        g[1, 4](x, np.zeros(4), x, *seeds, d_x)
+    g[1, 4](None, None, x, *seeds, d_x)
+    np.testing.assert_array_equal(d_x, 3 * x**2)
+
+
+def test_overlap_with_variables() -> None:
+    module = kg.compile(STORED)
+    kernel = module["by_variable"]
+    x = module.variable("held")[...]
+    x[...] = 0.5
+    shared = pytest.raises(kg.ArgumentError, match="'x' and 'held' share memory and one of them is written")
+    for options in ({}, {"primal": False}, {"may_alias": True}):
+        with shared:
+            kg.gradient(kernel, "z, x", **options)[1, 4](np.zeros(4), x, ones(4), np.zeros(4))  # type: ignore[call-overload]
+    with shared:
+        kg.split(kernel, "z, x")[0][1, 4](np.zeros(4), x)
+    with shared:
+        kg.jvp(kernel, "z, x")[1, 4](np.zeros(4), x, np.zeros(4), ones(4))
+    with shared:
+        kg.gradient(kg.gradient(kernel, "z, x"))[1, 4](np.zeros(4), x, *(ones(4) for _ in range(6)))
+
+
 def test_arguments_that_are_only_read_may_be_the_same(module: kg.Module) -> None:
     x, d_x = np.array([2.0, 3.0]), np.zeros(2)
     kg.gradient(module["has_d_x"], "y, x")[1, 2](np.zeros(2), x, x, 2, ones(2), d_x)

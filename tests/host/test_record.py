@@ -353,3 +353,24 @@ def test_a_number_is_watched(at: str) -> None:
         tape.backward(z, np.ones(6), keep=keep)
         np.testing.assert_allclose(np.atleast_1d(tape.grad(point))[-1], (np.cos(0.7 * y) * y).sum(), rtol=1e-12)
         np.testing.assert_allclose(tape.grad(first), tape.grad(a), rtol=1e-12)
+
+
+# ---- variables whose memory is passed, too
+
+
+def test_an_argument_in_the_memory_of_a_variable() -> None:
+    module = kg.compile("""__device__ double held[6];
+    __global__ void put(double *p, const double *x) { p[threadIdx.x] = x[threadIdx.x]; }
+    __global__ void k(double *z, double *x) {
+        int i = threadIdx.x; double t = x[i]; held[i] = t * t; z[i] = x[i] * x[i] * t; }
+    void program(double *z, const double *x) {
+        double *p; cudaGetSymbolAddress((void **)&p, held); put<<<1, 6>>>(p, x); k<<<1, 6>>>(z, p); }""")
+    x, z, d_x = np.linspace(0.5, 1, 6), np.zeros(6), np.zeros(6)
+    with kg.record() as tape:
+        there = module.variable("held")[...]
+        module["put"][1, 6](there, x)
+        module["k"][1, 6](z, there)
+    tape.backward(z, np.ones(6))
+    np.testing.assert_allclose(tape.grad(x), 5 * x**4, rtol=1e-13)
+    kg.gradient(module["program"], "z, x").execute(np.zeros(6), x, np.ones(6), d_x)
+    np.testing.assert_allclose(d_x, 5 * x**4, rtol=1e-13)

@@ -15,7 +15,7 @@ from ..launches.choice.forms import Forms
 from ..launches.choice.variant import Variant
 from ..locks import cached_property
 from ..runtime.arguments import Expected
-from ..runtime.buffer_checks import Pair, check_overlap, check_shared_adjoints, check_sizes
+from ..runtime.buffer_checks import Pair, check_overlap, check_own_overlap, check_shared_adjoints, check_sizes
 from ..runtime.config import Launch
 from ..runtime.integers import ANY, Ways, integers_of, known_launch
 from ..runtime.launch import BoundArguments, Executable
@@ -144,13 +144,18 @@ class Differentiated:
         if own.originals:
             bound = bound._replace(buffers=(*bound.buffers, *own.originals))
             written |= {b.name for b in own.originals}
-        check_overlap(variant.reverse.function, bound, written)
+        check_overlap(variant.reverse.function, bound, written, self.kernel.of_variables)
+        if self.settings.mode == "reverse":
+            check_own_overlap(self.kernel.function, bound, self.kernel.written)
 
     def _check_shared(self, variant: Variant, bound: BoundArguments) -> None:
         prepared = variant.derivative.prepared
         active = {p.name for p in prepared.function.params if p.value in prepared.activity.roots}
         adjoints = {name: p.name for name, p in variant.derivative.adjoints.items()}
-        check_shared_adjoints(variant.reverse.function, bound, self.kernel.written, adjoints, active)
+        variables = self.kernel.of_variables
+        bound = bound._replace(buffers=(*bound.buffers, *variables))
+        written = self.kernel.written | {b.name for b in variables}
+        check_shared_adjoints(variant.reverse.function, bound, written, adjoints, active)
 
     @property
     def is_zero(self) -> bool:

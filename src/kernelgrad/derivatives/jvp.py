@@ -177,7 +177,7 @@ class Differential:
         )
         check_sizes(primal.kernel.function.called, "tangent", pairs, bound)
         if not self.may_alias:
-            check_overlap(code.kernel.function, bound, code.kernel.written)
+            check_overlap(code.kernel.function, bound, code.kernel.written, primal.kernel.of_variables)
         return bound, placement
 
 

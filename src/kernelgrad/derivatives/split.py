@@ -148,7 +148,7 @@ class Forward(Differentiated):
         bound, placement = kernel.bind(args)
         bound = reaching(self.kernel.function, launch, bound)
         if not self.settings.may_alias:
-            check_overlap(kernel.function, bound, kernel.written)
+            check_overlap(kernel.function, bound, kernel.written, self.kernel.of_variables)
         own = LaunchMemory()
         stream = stream_of(launch, placement)
         sizes = elements(variant, launch, bound, placement)

@@ -15,6 +15,7 @@ from ..kernel import Kernel
 from ..runtime.arrays import ArrayView, DType, mark_written
 from ..runtime.buffer_checks import are_apart
 from ..runtime.config import Launch
+from ..runtime.launch import Buffer
 from ..runtime.reach import known, reaches
 from ..runtime.recording import RECORDER, TRACE
 from ..runtime.signature import user_params
@@ -244,7 +245,8 @@ class LaunchStep(ArgumentStep):
         if self.reach:
             wide = [_widened(self.spans[b.name], self.around(b.name)) for b in buffers]
             buffers = [b._replace(address=s.address, nbytes=s.nbytes) for b, s in zip(buffers, wide, strict=True)]
-        return not are_apart(tuple(buffers))
+        variables = [self.spans[name] for name in self.facts.variables]
+        return not are_apart((*buffers, *(Buffer(s.name, s.address, s.nbytes) for s in variables)))
 
     def writes_outside(self, cell: Cell) -> bool:
         """Whether it may write there and nobody passed it."""

@@ -14,11 +14,24 @@ from ..ir.ops import Function, Param
 from ..ir.types import Array, Pointer, Type
 from .launch import BoundArguments, Buffer
 
+_REMEDY = "pass separate buffers, or may_alias=True"
 
-def check_overlap(function: Function, bound: BoundArguments, written: frozenset[str]) -> None:
-    """An error for two buffers that overlap when one of them is written."""
+
+def check_overlap(
+    function: Function, bound: BoundArguments, written: frozenset[str], variables: tuple[Buffer, ...] = ()
+) -> None:
+    """An error for two buffers that overlap when one of them is written. `variables`: further ones, that are."""
+    buffers = (*bound.buffers, *variables)
+    if not are_apart(buffers):
+        _check(function, buffers, written | {b.name for b in variables}, _REMEDY)
+
+
+def check_own_overlap(function: Function, bound: BoundArguments, written: frozenset[str]) -> None:
+    """The same of a kernel's own parameters, for its reverse alone: that writes no outputs, but is the derivative of
+    what does."""
     if not are_apart(bound.buffers):
-        _check(function, bound.buffers, written, "pass separate buffers, or may_alias=True")
+        own = {p.name for p in function.params}
+        _check(function, tuple(b for b in bound.buffers if _param(b.name) in own), written, _REMEDY)
 
 
 def check_shared_adjoints(

@@ -79,6 +79,11 @@ class Variable:
         self._to_host()
         return self._host.tobytes()
 
+    @property
+    def host_span(self) -> tuple[int, int]:
+        """Where its bytes are on the host, whether or not they are current, and how many: `variable[...]` is there."""
+        return int(self._host.ctypes.data), self._host.nbytes
+
     def host_address(self) -> int:
         self._to_host()
         return int(self._host.ctypes.data)

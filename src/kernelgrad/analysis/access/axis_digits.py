@@ -50,10 +50,12 @@ class AxisDigits:
 
     def inside(self, span: Span) -> tuple[int, int, int | None] | None:
         """The digit that has all of what is between two places: its number, what it is divided by, and what of that
-        remains, if not all does. None where several have a part of it."""
+        remains, if not all does. None where several have a part of it, and where a digit ends in the middle of it when
+        it comes round: `i % 5` does not tell `i % 2`."""
         start, end = span.start, self.threads if span.end is None else min(span.end, self.threads)
         for k, (first, behind) in enumerate(pairwise((*self.starts, self.threads))):
-            if first <= start < end <= behind and start % first == 0:
+            comes_round = k < len(self.starts) - 1 and behind % end != 0
+            if first <= start < end <= behind and start % first == 0 and not comes_round:
                 return k, start // first, None if end == behind else end // start
         return None
 

@@ -254,7 +254,8 @@ class SecondOrder:
             check_sizes(self.kernel.function.called, word, pairs, bound)
         if own.originals:
             bound = bound._replace(buffers=(*bound.buffers, *own.originals))
-        check_overlap(binder.function, bound, binder.written | {b.name for b in own.originals})
+        written = binder.written | {b.name for b in own.originals}
+        check_overlap(binder.function, bound, written, self.kernel.of_variables)
 
     def _may_be_shorter(self, slot: Slot) -> bool:
         return slot.role != "tangent" and slot.of in self.gradient.settings.shorter

@@ -143,6 +143,34 @@ def test_launches_whose_threads_store_the_same_elements() -> None:
         np.testing.assert_allclose(d_x, want, rtol=1e-13)
 
 
+REMAINDERS = {  # and what else a thread makes of its index
+    "i % 5": "i % 2 == 0 ? x[i] : x[i] * x[i]",
+    "i % 50": "x[i] * (1 + threadIdx.x / 4)",
+    "i % 12": "x[i] * (1 + i % 8)",
+    "i % 15 % 5": "x[i] * (1 + i % 3 + i / 5 % 3)",
+}
+
+
+@pytest.mark.parametrize("name", REMAINDERS)
+def test_remainders_that_others_do_not_tell(name: str) -> None:
+    """`i % 5 % 2` is not `i % 2`."""
+    kernel = kg.compile(f"""__global__ void k(double *y, const double *x, const double *w, int n) {{ {AT}
+        if (i < n) y[i] = w[{name}] * ({REMAINDERS[name]});
+    }}""")["k"]
+    rng = np.random.default_rng(1)
+    x, w, seed = rng.random(100), rng.random(50), rng.random(100)
+    found = []
+    for plan in ("one kernel", "gathered"):
+        adjoints = [seed.copy(), np.zeros(100), np.zeros(50)]
+        with forced(plan):
+            gradient = kg.gradient(kernel, "y, x, w")
+            gradient[4, 32](np.zeros(100), x, w, 100, *adjoints)
+        found.append(adjoints)
+    assert any(gather.name == "w" for _, facts in gradient.forms.made for gather in facts.gathered)
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
 # ---- on a CPU --------------------------------------------------------------------------------------------------------
 
 
