@@ -29,6 +29,11 @@ def compile_only(text: str, arch: str, registers: int | None = None) -> bytes:
     return found
 
 
+def ptx_of(text: str, arch: str) -> str:
+    """What `text` becomes before it is machine code, for `arch` ("compute_90")."""
+    return nvrtc().compile(text, _options(nvrtc().version[0], arch, None), "PTX").decode()
+
+
 @doing(lambda text, *_: f"compiling {text.count(chr(10))} lines of CUDA C++")
 def _compile(text: str, arch: str, registers: int | None) -> bytes:
     try:

@@ -41,8 +41,8 @@ class Nvrtc:
         self._check(self._library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
         self.version = major.value, minor.value
 
-    def compile(self, text: str, options: list[str]) -> bytes:
-        """The cubin."""
+    def compile(self, text: str, options: list[str], what: str = "CUBIN") -> bytes:
+        """The cubin, or the "PTX"."""
         library, program = self._library, ctypes.c_void_p()
         self._check(library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernel.cu", 0, None, None))
         try:
@@ -50,7 +50,7 @@ class Nvrtc:
             status = library.nvrtcCompileProgram(program, len(options), given)
             if status:
                 raise CompilationFailed(self._name(status), self._bytes("ProgramLog", program).decode(errors="replace"))
-            return self._bytes("CUBIN", program)
+            return self._bytes(what, program)
         finally:
             library.nvrtcDestroyProgram(ctypes.byref(program))
 

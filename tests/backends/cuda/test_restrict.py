@@ -11,6 +11,7 @@ import kernelgrad as kg
 from derived import kernel_of
 from kernelgrad.runtime.nvrtc import compile_only
 from passing_cases import BLOCK, CASES, arguments, run, text
+from read_only_path import wrongly_read_only
 
 ALL = [(name, mode) for name, case in CASES.items() for mode in case.modes]
 
@@ -36,6 +37,15 @@ def test_what_is_printed(name: str, mode: str) -> None:
     for parameter in case.kept:
         assert False not in found.get(parameter, []), parameter
     assert compile_only(source, "sm_90")
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if "f" in case.passed])
+def test_what_changes_is_not_read_as_if_it_did_not(name: str) -> None:
+    """Where compilers make one load of two, as they do with `__restrict__`, though not behind barriers."""
+    source = text(CASES[name], "J")
+    assert not wrongly_read_only(source)
+    source, found = re.subn(r"const double \*f\b", "const double *__restrict__ f", source)
+    assert found and (bool(wrongly_read_only(source)) or "__syncthreads" in source)
 
 
 @pytest.mark.parametrize("name", CASES)
