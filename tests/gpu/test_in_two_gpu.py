@@ -59,7 +59,7 @@ def test_convolution(type: str, form: str, first: int, monkeypatch: pytest.Monke
             adjoint.fill(np.nan)
     gradient[LAUNCH](*given, *adjoints)
     (plan,) = gradient._plans._found.values()
-    assert bool(plan.then) == (form in ("J", "deterministic"))
+    assert form not in ("J", "deterministic") or plan.then or len(plan.steps) > 2  # a launch for each input
     found = [cupy.asnumpy(v) for v in (given[0], *adjoints)]
     tolerance = 1e-12 if type == "double" else 1e-4
     np.testing.assert_allclose(found[0], np.full(N, 7.0) if form == "R" else y, rtol=tolerance)

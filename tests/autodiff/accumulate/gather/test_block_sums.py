@@ -198,3 +198,18 @@ def test_every_thread_of_a_short_row_is_in_the_sum(block: int) -> None:
     launch = make_launch((-(-n // block), 2), block)
     report = gradient.check(launch.grid, launch.block, *arguments, np.ones(2 * n), np.zeros(m * n), np.zeros(2 * m))
     assert not report.findings, report
+
+
+def test_threads_that_all_have_a_part_in_every_element(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is asked of them: as many as there are, and no condition."""
+    _share_tiles(monkeypatch)
+    text = """__global__ void k(double *y, const double *w, int n) {
+        double s = 0;
+        for (int j = 0; j < n / 4; j++) for (int q = 0; q < 4; q++) s += w[q] * w[q] * j;
+        y[threadIdx.x] = s;
+    }"""
+    n, w, d_w = 4096, np.random.default_rng(0).random(4), np.zeros(4)
+    gradient = kg.gradient(kernel_of(text), "y, w")
+    gradient[1, 32](np.zeros(32), w, n, np.ones(32), d_w)
+    assert _tiles(gradient) == {"w": (4,)}
+    np.testing.assert_allclose(d_w, 32 * 2 * w * np.arange(n // 4).sum(), rtol=1e-12)

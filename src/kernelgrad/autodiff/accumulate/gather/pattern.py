@@ -18,7 +18,7 @@ from ....analysis.access.affine import Affine, Part, Sums
 from ....analysis.access.axis_digits import AxisDigits, digits_for, index_along
 from ....analysis.access.contribution_counts import totals_for
 from ....analysis.access.executions import Executions
-from ....analysis.machine import FILLING_THREADS, VECTOR_BYTES
+from ....analysis.machine import FILLING_THREADS, MOST_ADDITIONS, VECTOR_BYTES
 from ....analysis.tuning import Totals
 from ....ir.builder import pointee
 from ....ir.ops import Apply, For, Function, If, Load, Member, Offset, Op, PtrCast, Value
@@ -178,7 +178,7 @@ class Finder(Placing):
         turns = {c: -(-self._length(c, read) // site.threads.get(c, 1)) for c in site.summed}
         longest = max(turns, key=lambda c: turns[c])
         most = math.prod(self._length(c, read) for c in site.summed) // _LONG_TILE
-        parts = min(-(-_PARTS // tiles), most, turns[longest])
+        parts = min(-(-_PARTS // tiles), most, turns[longest], MOST_ADDITIONS)
         return (parts if parts * tiles >= _FEWEST_TILES else 1), longest
 
     def _divided(self, gather: Gather, read: Read, tiles: int) -> Gather:
