@@ -20,10 +20,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..ir.effects import MEETINGS
-from ..ir.ops import Alloca, Atomic, Constant, For, Function, GlobalRef, If, Load, Op, Param, Store, Undef, Value, While
+from ..ir.ops import (
+    Alloca,
+    Apply,
+    Atomic,
+    Constant,
+    For,
+    Function,
+    GlobalRef,
+    If,
+    Load,
+    Op,
+    Param,
+    Store,
+    Undef,
+    Value,
+    While,
+)
 from ..ir.traverse import operands, uses, walk
 from ..ir.types import U8, Array, Pointer, Struct, Type
-from .merged_loads import MergedLoads
 
 _Roots = frozenset[Value]
 _ANY = Value(U8, "any memory")  # behind pointers that come from memory
@@ -59,11 +74,23 @@ def unshared(function: Function) -> frozenset[Value]:
     if not apart:
         return frozenset()
     accesses = _Accesses(function)
-    merged = MergedLoads(function, lambda ptr: accesses.roots.get(ptr, frozenset())).found()
-    apart = [p for p in apart if p.value not in merged]
+    if any(map(_chooses, walk(function.body))):
+        from .merged_loads import MergedLoads
+
+        merged = MergedLoads(function, lambda ptr: accesses.roots.get(ptr, frozenset())).found()
+        apart = [p for p in apart if p.value not in merged]
     if not meets(function):
         return frozenset(p.value for p in apart)
     return frozenset(p.value for p in apart if p.own or accesses.is_one_way(p.value))
+
+
+def _chooses(op: Op) -> bool:
+    match op:
+        case If(_, _, orelse):
+            return bool(orelse.ops or op.results)
+        case Apply("select"):
+            return True
+    return isinstance(op, For | While) and bool(op.inits)
 
 
 def _at_home(function: Function, params: list[Param]) -> list[Param]:
