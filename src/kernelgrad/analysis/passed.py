@@ -74,7 +74,7 @@ def unshared(function: Function) -> frozenset[Value]:
     if not apart:
         return frozenset()
     accesses = _Accesses(function)
-    if any(map(_chooses, walk(function.body))):
+    if _chooses(function):
         from .merged_loads import MergedLoads
 
         merged = MergedLoads(function, lambda ptr: accesses.roots.get(ptr, frozenset())).found()
@@ -84,13 +84,22 @@ def unshared(function: Function) -> frozenset[Value]:
     return frozenset(p.value for p in apart if p.own or accesses.is_one_way(p.value))
 
 
-def _chooses(op: Op) -> bool:
-    match op:
-        case If(_, _, orelse):
-            return bool(orelse.ops or op.results)
-        case Apply("select"):
-            return True
-    return isinstance(op, For | While) and bool(op.inits)
+def _chooses(function: Function) -> bool:
+    """Whether there may be one of two loads somewhere: not where there is a constant besides."""
+    constants = {op.result for op in walk(function.body) if isinstance(op, Constant)}
+    for op in walk(function.body):
+        match op:
+            case If(_, then, orelse) if orelse.ops or not _all_meet(constants, then.results, orelse.results):
+                return True
+            case Apply("select", (_, *values)) if not constants.intersection(values):
+                return True
+            case For(inits=inits) | While(inits=inits) if inits:
+                return True
+    return False
+
+
+def _all_meet(constants: set[Value], ones: tuple[Value, ...], others: tuple[Value, ...]) -> bool:
+    return all(constants.intersection(pair) for pair in zip(ones, others, strict=True))
 
 
 def _at_home(function: Function, params: list[Param]) -> list[Param]:
