@@ -28,8 +28,14 @@ Forced = list[tuple[str, str, Any]]
 _HUGE = 1 << 60
 
 
-def _ways(**ways: bool) -> tuple[str, str, Any]:
-    return "derivatives.gradient:Gradient", "ways", staticmethod(lambda *_: Ways(**ways))
+def _ways(single: bool = False, on_gpu: bool = False) -> tuple[str, str, Any]:
+    """Who needs one kernel, as second derivatives do, gets it."""
+
+    def ways(self: Any, placement: Any, asked: bool, watched: bool) -> Ways:
+        one = single or asked or bool(self.settings.report_nan)
+        return Ways(single=one, on_gpu=on_gpu and not one)
+
+    return "derivatives.gradient:Gradient", "ways", ways
 
 
 _IN_TWO: Forced = [
