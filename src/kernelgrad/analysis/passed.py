@@ -54,16 +54,19 @@ def only_read(function: Function) -> frozenset[Value]:
 
 def unshared(function: Function) -> frozenset[Value]:
     """The parameters that may be printed `__restrict__`, see Note [Restrict]."""
-    apart = [p for p in function.params if p.restrict and isinstance(p.type, Pointer) and not _points(p.type.pointee)]
+    apart = [p for p in function.params if p.restrict and isinstance(p.type, Pointer)]
     apart = _at_home(function, apart)
+    alone = frozenset(p.value for p in apart)
+    apart = [p for p in apart if isinstance(p.type, Pointer) and not _points(p.type.pointee)]
     if not apart:
         return frozenset()
     accesses = _Accesses(function)
-    merged = MergedLoads(function, lambda ptr: accesses.roots.get(ptr, frozenset())).found()
-    apart = [p for p in apart if p.value not in merged]
-    if not meets(function):
-        return frozenset(p.value for p in apart)
-    return frozenset(p.value for p in apart if p.own or accesses.is_one_way(p.value))
+    merged = MergedLoads(function, lambda ptr: accesses.roots.get(ptr, frozenset()), alone)
+    apart = [p for p in apart if p.value not in merged.found]
+    if meets(function):
+        apart = [p for p in apart if p.own or accesses.is_one_way(p.value)]
+    printed = frozenset(p.value for p in apart)
+    return printed - merged.targets_of_copies(printed)
 
 
 def _at_home(function: Function, params: list[Param]) -> list[Param]:
