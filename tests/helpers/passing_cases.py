@@ -126,8 +126,8 @@ CASES = {
     ),
     "a pointer that is chosen": Passing(
         "const double *p = t % 3 ? f : u; for (int s = 0; s < n; s++) u[t] = sin(p[t] + s); y[t] = u[t];",
-        passed=("f",),
-        kept=("u",),
+        passed=("f", "u"),
+        kept=(),
         modes=("J",),
     ),
     "choices in a row": Passing(

@@ -9,6 +9,11 @@ is not `__restrict__` there; nor if t is not written itself, but may overlap wha
 
 It says no as well of memory that is not `__restrict__` and not written by its own name, if a statement `y[i] = q[i]`
 copies from it to a y that is `__restrict__`. If q becomes one with t, or may overlap what is written, neither is y.
+
+Note [Chosen pointers]
+`p = c ? u : y; *p = 1;` leads into u, but NVVM takes it that it does not if u is `__restrict__`, and moves loads of u
+over the store; the same if y is shared or local memory, or null. Only if all that is chosen from lies in u it knows
+better. So neither is `__restrict__` then, unless nobody writes any of them.
 """
 
 from __future__ import annotations
@@ -26,14 +31,15 @@ _Kind = tuple[_Params, object]
 
 
 class MergedLoads:
-    """`roots`: the parameters that a pointer may lead into; none of a variable of the module. `apart`: the parameters
-    that overlap no other memory."""
+    """`roots`: the parameters that a pointer may lead into, or something that stands for other memory. `apart`: the
+    parameters that overlap no other memory."""
 
     def __init__(self, function: Function, roots: Callable[[Value], _Params], apart: _Params):
         self.roots, self.apart, self.ops = roots, apart, list(walk(function.body))
         self.loads: dict[int, dict[_Kind, Load]] = {}  # in a block and those in it, one of each kind
         self.targets = [roots(op.ptr) for op in self.ops if isinstance(op, Store | Atomic) and _is_global(op.ptr)]
         self.written = _Params().union(*self.targets)
+        self.mixed = self._mixed()
         self.chosen = ChosenValues(function.body, self._kind)
         self.found = self._find()
 
@@ -47,6 +53,12 @@ class MergedLoads:
                 if any(self._is_hidden(x, printed) for x in self.chosen.loads(op.value))
             )
         )
+
+    def _mixed(self) -> _Params:
+        """What pointers lead into of which nobody knows which, if some of it is written."""
+        pointers = {op.ptr for op in self.ops if isinstance(op, Load | Store | Atomic)}
+        roots = [self.roots(ptr) for ptr in pointers]
+        return _Params().union(*(r for r in roots if len(r) > 1 and r & self.written))
 
     def _find(self) -> _Params:
         """The parameters that loads lead into which may become one with loads of what is written."""

@@ -10,7 +10,8 @@ since then none can rely on what another has written.
 Nor is it printed where pointers go through memory, as on a tape: of the memory that holds them, and of what they point
 to. Compilers (NVRTC 13.0) lose sight of where such a pointer came from, and move accesses through it.
 
-Nor is it printed of what is only read where compilers make one load of two: Note [Merged loads].
+Nor is it printed of what is only read where compilers make one load of two, and where pointers are chosen: Note [Merged
+loads], Note [Chosen pointers].
 
 What `const` says in the source is no proof: it can be cast away.
 """
@@ -27,6 +28,7 @@ from .merged_loads import MergedLoads
 
 _Roots = frozenset[Value]
 _ANY = Value(U8, "any memory")  # behind pointers that come from memory
+_OTHER = Value(U8, "other memory")  # of variables, and behind null
 
 
 def meets(function: Function) -> bool:
@@ -62,7 +64,7 @@ def unshared(function: Function) -> frozenset[Value]:
         return frozenset()
     accesses = _Accesses(function)
     merged = MergedLoads(function, lambda ptr: accesses.roots.get(ptr, frozenset()), alone)
-    apart = [p for p in apart if p.value not in merged.found]
+    apart = [p for p in apart if p.value not in merged.found | merged.mixed]
     if meets(function):
         apart = [p for p in apart if p.own or accesses.is_one_way(p.value)]
     printed = frozenset(p.value for p in apart)
@@ -108,7 +110,7 @@ class _Accesses:
 
 def _roots(function: Function) -> dict[Value, _Roots]:
     """Where each pointer, or value that holds pointers, may come from."""
-    starts = (_ANY, *(p.value for p in function.params if _points(p.type)))
+    starts = (_ANY, _OTHER, *(p.value for p in function.params if _points(p.type)))
     found: dict[Value, _Roots] = {start: frozenset((start,)) for start in starts}
     flows = [pair for op in walk(function.body) for pair in _flows(op) if _points(pair[0].type)]
     changed = True
@@ -128,7 +130,7 @@ def _flows(op: Op) -> Iterator[tuple[Value, tuple[Value, ...]]]:
         case Load() | Atomic():
             yield op.result, (_ANY,)
         case Alloca() | GlobalRef() | Constant() | Undef():
-            pass
+            yield op.result, (_OTHER,)
         case If(_, then, orelse):
             yield from zip(op.results, zip(then.results, orelse.results, strict=True), strict=True)
         case For(inits=inits, body=body):
