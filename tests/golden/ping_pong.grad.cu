@@ -52,11 +52,11 @@ __device__ void warp_add(T *address, T value)
 }  // namespace kg
 
 extern "C" __global__ void ping_pong_grad(
-    double *__restrict__ a,
-    double *__restrict__ b,
+    double *a,
+    double *b,
     int steps,
-    double *__restrict__ _d_a,
-    double *__restrict__ _d_b,
+    double *_d_a,
+    double *_d_b,
     double *__restrict__ _tape_f64,
     long long _capacity_f64)
 {

@@ -35,6 +35,8 @@ class Passing:
 _STEP = """double a = t > 0 ? u[t - 1] : 0, b = t + 1 < blockDim.x ? u[t + 1] : 0;
     __syncthreads(); u[t] = 0.5 * (a * b + f[t] * u[t]); __syncthreads();"""
 
+_LONG = "((((((((((%s + 1) * 2 - 1) * 2 - 1) * 2 - 1) * 2 - 1) * 2 - 1) * 2 - 1) * 2 - 1) * 2 - 1) * 2 - 1)"
+
 CASES = {
     "a loop": Passing(f"for (int s = 0; s < n; s++) {{ {_STEP} }} y[t] = u[t];"),
     "while": Passing(f"int s = 0; while (s * s < n) {{ {_STEP} s++; }} y[t] = u[t];"),
@@ -124,8 +126,36 @@ CASES = {
     ),
     "a pointer that is chosen": Passing(
         "const double *p = t % 3 ? f : u; for (int s = 0; s < n; s++) u[t] = sin(p[t] + s); y[t] = u[t];",
+        passed=("f", "u"),
+        kept=(),
+        modes=("J",),
+    ),
+    "choices in a row": Passing(
+        """for (int s = 0; s < n; s++) { double v = t % 3 ? f[t] : f[31 - t]; if ((t + s) % 5 == 0) v = u[t];
+        u[t] = sin(v + s); } y[t] = u[t];""",
+        passed=("f",),
+        kept=("u", "_d_u"),
+    ),
+    "operations in a row": Passing(
+        f"""for (int s = 0; s < n; s++) {{ double v = {_LONG % "f[t]"}; if ((t + s) % 3) v = {_LONG % "u[t]"};
+        u[t] = sin(v); }} y[t] = u[t];""",
         passed=("f",),
         kept=("u",),
+        modes=("J",),
+    ),
+    "carried by a loop": Passing(
+        """u[t] = f[t] * f[t]; __syncthreads(); double v = f[t]; for (int s = 0; s < n; s++) { y[t] += v * v;
+        v = s % 3 ? u[31 - t] : u[s]; }""",
+        passed=("f", "u"),
+        kept=(),
+        listed="y, f",
+        modes=("J",),
+    ),
+    "copied": Passing(
+        "u[t] = 3 * f[t]; __syncthreads(); double v = f[31 - t]; if (n > 3) v = u[31 - t]; y[t] = v;",
+        passed=("f", "u", "y"),
+        kept=(),
+        listed="u, f",
         modes=("J",),
     ),
     "one of both": Passing(

@@ -10,7 +10,8 @@ since then none can rely on what another has written.
 Nor is it printed where pointers go through memory, as on a tape: of the memory that holds them, and of what they point
 to. Compilers (NVRTC 13.0) lose sight of where such a pointer came from, and move accesses through it.
 
-Nor is it printed of what is only read where compilers make one load of two: Note [Merged loads].
+Nor is it printed of what is only read where compilers make one load of two, and where pointers are chosen: Note [Merged
+loads], Note [Chosen pointers].
 
 What `const` says in the source is no proof: it can be cast away.
 """
@@ -20,28 +21,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..ir.effects import MEETINGS
-from ..ir.ops import (
-    Alloca,
-    Apply,
-    Atomic,
-    Constant,
-    For,
-    Function,
-    GlobalRef,
-    If,
-    Load,
-    Op,
-    Param,
-    Store,
-    Undef,
-    Value,
-    While,
-)
+from ..ir.ops import Alloca, Atomic, Constant, For, Function, GlobalRef, If, Load, Op, Param, Store, Undef, Value, While
 from ..ir.traverse import operands, uses, walk
 from ..ir.types import U8, Array, Pointer, Struct, Type
+from .merged_loads import MergedLoads
 
 _Roots = frozenset[Value]
 _ANY = Value(U8, "any memory")  # behind pointers that come from memory
+_OTHER = Value(U8, "other memory")  # of variables, and behind null
 
 
 def meets(function: Function) -> bool:
@@ -69,37 +56,19 @@ def only_read(function: Function) -> frozenset[Value]:
 
 def unshared(function: Function) -> frozenset[Value]:
     """The parameters that may be printed `__restrict__`, see Note [Restrict]."""
-    apart = [p for p in function.params if p.restrict and isinstance(p.type, Pointer) and not _points(p.type.pointee)]
+    apart = [p for p in function.params if p.restrict and isinstance(p.type, Pointer)]
     apart = _at_home(function, apart)
+    alone = frozenset(p.value for p in apart)
+    apart = [p for p in apart if isinstance(p.type, Pointer) and not _points(p.type.pointee)]
     if not apart:
         return frozenset()
     accesses = _Accesses(function)
-    if _chooses(function):
-        from .merged_loads import MergedLoads
-
-        merged = MergedLoads(function, lambda ptr: accesses.roots.get(ptr, frozenset())).found()
-        apart = [p for p in apart if p.value not in merged]
-    if not meets(function):
-        return frozenset(p.value for p in apart)
-    return frozenset(p.value for p in apart if p.own or accesses.is_one_way(p.value))
-
-
-def _chooses(function: Function) -> bool:
-    """Whether there may be one of two loads somewhere: not where there is a constant besides."""
-    constants = {op.result for op in walk(function.body) if isinstance(op, Constant)}
-    for op in walk(function.body):
-        match op:
-            case If(_, then, orelse) if orelse.ops or not _all_meet(constants, then.results, orelse.results):
-                return True
-            case Apply("select", (_, *values)) if not constants.intersection(values):
-                return True
-            case For(inits=inits) | While(inits=inits) if inits:
-                return True
-    return False
-
-
-def _all_meet(constants: set[Value], ones: tuple[Value, ...], others: tuple[Value, ...]) -> bool:
-    return all(constants.intersection(pair) for pair in zip(ones, others, strict=True))
+    merged = MergedLoads(function, lambda ptr: accesses.roots.get(ptr, frozenset()), alone)
+    apart = [p for p in apart if p.value not in merged.found | merged.mixed]
+    if meets(function):
+        apart = [p for p in apart if p.own or accesses.is_one_way(p.value)]
+    printed = frozenset(p.value for p in apart)
+    return printed - merged.targets_of_copies(printed)
 
 
 def _at_home(function: Function, params: list[Param]) -> list[Param]:
@@ -141,7 +110,7 @@ class _Accesses:
 
 def _roots(function: Function) -> dict[Value, _Roots]:
     """Where each pointer, or value that holds pointers, may come from."""
-    starts = (_ANY, *(p.value for p in function.params if _points(p.type)))
+    starts = (_ANY, _OTHER, *(p.value for p in function.params if _points(p.type)))
     found: dict[Value, _Roots] = {start: frozenset((start,)) for start in starts}
     flows = [pair for op in walk(function.body) for pair in _flows(op) if _points(pair[0].type)]
     changed = True
@@ -161,7 +130,7 @@ def _flows(op: Op) -> Iterator[tuple[Value, tuple[Value, ...]]]:
         case Load() | Atomic():
             yield op.result, (_ANY,)
         case Alloca() | GlobalRef() | Constant() | Undef():
-            pass
+            yield op.result, (_OTHER,)
         case If(_, then, orelse):
             yield from zip(op.results, zip(then.results, orelse.results, strict=True), strict=True)
         case For(inits=inits, body=body):

@@ -48,6 +48,14 @@ def test_what_changes_is_not_read_as_if_it_did_not(name: str) -> None:
     assert found and (bool(wrongly_read_only(source)) or "__syncthreads" in source)
 
 
+def test_copies() -> None:
+    """They make compilers read through the read-only path what is not printed `__restrict__`, if their targets are."""
+    source = """extern "C" __global__ void k(double *u, const double *f, double *__restrict__ y, int n) {
+        int t = threadIdx.x; u[t] = t; __syncthreads(); double v = f[t]; if (n > 0) v = u[31 - t]; y[t] = v; }"""
+    assert wrongly_read_only(source)
+    assert not wrongly_read_only(kernel_of(source).source)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_right(name: str) -> None:
     case = CASES[name]
@@ -85,6 +93,25 @@ BODIES = {
     "x[t] = 1; __threadfence(); y[t] = x[t ^ 1];": False,
     "*table[t] = 1; __syncthreads(); y[t] = x[t ^ 1];": False,
     "y[t] = *table[t]; __syncthreads(); y[t] += x[t ^ 1];": True,
+    # Loads that compilers make one, of which another may be of what is written by another name.
+    "y[t] = t > 3 ? x[t] : y[t + 1];": False,
+    "y[t] = t > 3 ? x[t] : *table[t];": False,
+    "float v = x[t]; if (t > 3) v = *table[t]; y[t] = v * v;": False,
+    "y[t] = t > 3 ? x[t] : x[t + 1];": True,
+    "float2 v = ((float2 *)x)[t]; if (t > 3) v = ((float2 *)y)[t]; y[t + 1] = v.x;": False,
+    # Pointers that are chosen, and written through: compilers do not see that they lead into x.
+    "float *p = t > 3 ? x : y; *p = 2; y[t] = x[t];": False,
+    "const float *p = t > 3 ? x : y; x[t] = 2; y[t + 1] = p[t];": False,
+    "__shared__ float s[32]; float *p = t > 3 ? x : s; p[t] = 2; y[t] = x[t] + s[t];": False,
+    "float *p = t > 3 ? x : nullptr; if (p) p[t] = 2; y[t] = x[t];": False,
+    "atomicAdd(t > 3 ? x : y, 2.0f); y[t] = x[t];": False,
+    "float *p = t > 3 ? x : x + 8; *p = 2; y[t] = x[t];": True,
+    # Copies, after which compilers think that nobody writes what was copied.
+    "y[t] = 1; x[t] = *table[t];": False,
+    "y[t] = 1; float v = y[t + 1]; if (t > 3) v = *table[t]; x[t] = v;": False,
+    "y[t] = 1; x[t] = y[t + 1];": True,
+    "y[t] = 1; x[t] = *table[t] + 1;": True,
+    "x[t] = *table[t];": True,
 }
 
 
