@@ -135,8 +135,9 @@ class Tape:
             self._beginnings.before(step, written)
         self._reserve(written)
         patterns = self._patterns(step, written)
-        step.exact_bytes = self.store.save(number, written, patterns, step.stream)
         try:
+            step.prepare(lambda nbytes: self.store.keep(nbytes, number))
+            step.exact_bytes = self.store.save(number, written, patterns, step.stream)
             step.run()
         except BaseException as error:
             self._close(f"{step.name} failed while it ran: {type(error).__name__}")
@@ -211,7 +212,6 @@ class Tape:
             self.note_left(step, len(self.steps))
         if step.device is not None:
             self.streams.setdefault(step.device, set()).add(step.stream or 0)
-        self.store.keep(step.tape_bytes)
 
     def note_left(self, step: Step, number: int) -> None:
         """What it left is read by its reverse."""
