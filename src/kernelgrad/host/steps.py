@@ -5,8 +5,8 @@ A step says which memory it reads and writes and what its reverse reads again; i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import ArgumentError, TapeError, UnsupportedError
@@ -17,7 +17,7 @@ from ..runtime.buffer_checks import are_apart
 from ..runtime.config import Launch
 from ..runtime.launch import Buffer
 from ..runtime.reach import known, reaches
-from ..runtime.recording import RECORDER, TRACE
+from ..runtime.recording import TRACE, unrecorded
 from ..runtime.scratch import Asked
 from ..runtime.signature import user_params
 from ..runtime.streams import stream_handle
@@ -310,7 +310,7 @@ class LaunchStep(ArgumentStep):
 
     def prepare(self, asked: Asked) -> None:
         if self.form.forward is not None:
-            with _unrecorded(), self.telling():
+            with unrecorded(), self.telling():
                 self.tape, self._prepared = self.form.forward.prepare(self.launch, self.frozen.args, {}, asked)
             self.tape_bytes = self.tape.nbytes
 
@@ -319,7 +319,7 @@ class LaunchStep(ArgumentStep):
             with self.telling():
                 self.kernel.run(self.launch, self.bound, self.placement, {})
             return
-        with _unrecorded(), self.telling():
+        with unrecorded(), self.telling():
             self.form.forward.start(self.tape, self._prepared)
         self._prepared = None
         if self.bound.mutated:
@@ -463,15 +463,6 @@ class WatchStep(Step):
         if self.reads[0].device is None:
             shadows.settle_all()  # later launches may have been given numbers that lie there
         self.result = shadows.copy_of(self.array, self.view)
-
-
-@contextmanager
-def _unrecorded() -> Iterator[None]:
-    token = RECORDER.set(None)
-    try:
-        yield
-    finally:
-        RECORDER.reset(token)
 
 
 def _span(name: str, array: ArrayView) -> Span:
