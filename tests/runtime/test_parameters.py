@@ -103,6 +103,9 @@ def test_how_they_are_shown() -> None:
     assert "<td>in</td><td>const float *</td><td>float32</td><td>yes</td><td></td>" in K._repr_html_()
     for made in (g, kg.jvp(K), kg.hvp(K)):
         assert "<details>" in made._repr_html_() and "&lt;" in made._repr_html_()
+    for split in kg.split(K, "out, in"):
+        assert "<details>" in split._repr_html_()
     assert "<li><code>__global__ void k(" in MODULE._repr_html_()
+    assert "k[1, (4, 2)]" in repr(K[1, (4, 2)])
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = kg.nothing

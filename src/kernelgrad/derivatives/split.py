@@ -108,6 +108,11 @@ class Forward(Differentiated):
     def __repr__(self) -> str:
         return f"<augmented forward of {self.kernel!r}>"
 
+    def _repr_html_(self) -> str:
+        from ..runtime.notebook import gradient_html
+
+        return gradient_html(repr(self), self.source)
+
     def __getitem__(self, key: Any) -> Callable[..., Tape]:
         launch = parse_launch(key, self.kernel.name)
         return lambda *args, **keywords: self._launch(launch, args, keywords)
@@ -258,6 +263,11 @@ class Reverse:
 
     def __repr__(self) -> str:
         return f"<reverse {self.forward.signature}>"
+
+    def _repr_html_(self) -> str:
+        from ..runtime.notebook import gradient_html
+
+        return gradient_html(repr(self), self.source)
 
     def __getitem__(self, key: Any) -> Callable[..., None]:
         launch = parse_launch(key, self.forward.kernel.name)

@@ -46,6 +46,10 @@ class Watched:
     def __init__(self, step: WatchStep):
         self._step = step
 
+    def __repr__(self) -> str:
+        found = self._step.view
+        return f"<watched point of an array of {found.dtype}, shape {found.shape}>"
+
 
 class Tape:
     """A recorded program: `with kg.record() as tape: ...`, then `tape.backward(u, d_u)`, `tape.grad(u0)`."""
@@ -70,6 +74,11 @@ class Tape:
 
     def __repr__(self) -> str:
         return f"<tape of {len(self.steps)} steps, {self.nbytes:,} bytes saved, {self._state}>"
+
+    def _repr_html_(self) -> str:
+        from ..runtime.notebook import text_html
+
+        return text_html(repr(self), "what was saved, and why", self.explain())
 
     # ---- recording
 
