@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .derivatives.second_order.second_order import SecondOrder
     from .derivatives.split import Forward, Reverse
     from .frontend.custom_text import CustomGradient
+    from .host.custom_steps import CustomFunction
     from .host.program import Program
     from .host.program_gradient import ProgramGradient
     from .host.program_tangent import ProgramTangent
@@ -383,7 +384,7 @@ def hvp(kernel: Kernel, parameters: str | Sequence[str] | None = None) -> Second
 
 
 def check_gradient(
-    target: Kernel | DeviceFunction | Gradient,
+    target: Kernel | DeviceFunction | Gradient | CustomFunction,
     parameters: str | Sequence[str] | None = None,
     grid: Any = None,
     block: Any = None,
@@ -398,18 +399,24 @@ def check_gradient(
     Of a kernel, `grid` and `block` are the launch to check. Raises `GradientError` where reverse and forward mode
     differ; where finite differences differ from both, the report has a note: the function is not differentiable there.
     Of a gradient, whose arguments are the kernel's and the adjoints: its second derivatives, against its differences.
-    That is an error, too, if a function has a custom derivative.
+    That is an error, too, if a function has a custom derivative. Of a Python function with `@kg.custom_gradient`, which
+    takes no launch: `check_gradient(step, "v, u", args=(v, u))`, its reverse against finite differences, in the
+    precision of the arrays.
     """
     from .checking.check_gradient import check
     from .derivatives.device_function import DeviceFunction
     from .derivatives.gradient import Gradient
+    from .host.check_step import check_step
+    from .host.custom_steps import CustomFunction
     from .kernel import Kernel
 
-    target = requests.target("check_gradient", of_cupy(target), Kernel, DeviceFunction, Gradient)
-    requests.derivable(target)
+    if isinstance(target, CustomFunction):
+        return check_step(target, parameters, requests.arguments("check_gradient", args), requests.seed(seed))
+    known = requests.target("check_gradient", of_cupy(target), Kernel, DeviceFunction, Gradient)
+    requests.derivable(known)
     args, rtol = requests.arguments("check_gradient", args), requests.tolerance("rtol", rtol)
     shared = requests.number_of_bytes("shared", shared) or 0
-    return check(target, parameters, grid, block, tuple(args), shared, rtol, requests.seed(seed))
+    return check(known, parameters, grid, block, tuple(args), shared, rtol, requests.seed(seed))
 
 
 @compiling

@@ -53,3 +53,39 @@ def test_reverses_stay_within_the_budget(budget: str, buffers: int) -> None:
             x, expected = 0.9 * x + 0.1 * x * x, expected * (0.9 + 0.2 * x)
         np.testing.assert_allclose(tape.grad(first), expected * w, rtol=1e-12)
         np.testing.assert_allclose(last, x, rtol=1e-12)
+
+
+SLOTS = kg.compile("""
+__global__ void slots(double *sum, int *taken, const double *x, const int *turns, int n) {
+    int i = threadIdx.x;
+    if (i >= n) return;
+    double v = x[atomicAdd(taken, 1) % n];
+    for (int k = 0; k < turns[i]; k++) v = sin(v) + 0.1 * v;
+    atomicAdd(sum, v);
+}
+""")["slots"]
+
+
+def test_room_is_made_before_a_launch_makes_its_tape() -> None:
+    """Its tape is larger than all memory that is written: there is no room for it beside what else is saved."""
+    n, x, turns = 24, np.linspace(0.2, 0.8, 24), np.arange(24, dtype=np.int32) % 7
+
+    def recorded(size: int | None) -> tuple[Any, Any]:
+        total, taken, y, z = np.zeros(1), np.zeros(1, np.int32), np.full(3, 0.5), np.zeros(3)
+        with kg.record(tape_budget=size) as tape:
+            for _ in range(4):
+                for _ in range(6):
+                    SQUARE[1, 3](z, y, 3)
+                    SQUARE[1, 3](y, z, 3)
+                SLOTS[1, 32](total, taken, x, turns, n)
+        tape.backward(total, np.ones(1))
+        return tape, tape.grad(x)
+
+    with pytest.raises(kg.TapeError) as short:
+        recorded(100)
+    least = int(str(short.value).partition("it takes ")[2].partition(", twice")[0].replace(",", ""))
+    _, expected = recorded(None)
+    for size in range(least, least + 800, 100):
+        tape, found = recorded(size)
+        assert tape.store.peak <= size
+        np.testing.assert_allclose(found, expected, rtol=1e-12)

@@ -317,3 +317,16 @@ def test_numbers_without_an_adjoint(module: kg.Module) -> None:
     assert found.grad("grow.rate") == 0.0
     with pytest.raises(kg.ArgumentError, match="there are 'grow.rate'"):
         found.grad("grow.dt")
+
+
+def test_how_a_loop_and_a_tape_are_shown(module: kg.Module) -> None:
+    u = np.ones(N)
+    loop = kg.checkpoint(lambda state, k: module["grow"][1, 8](*state, 0.1, N), (u,), 3)
+    assert repr(loop) == "<checkpointed loop of 3 steps, 3 checkpoints of 144 bytes>"
+    loop.backward(np.ones(N))
+    assert repr(loop) == "<checkpointed loop of 3 steps, reversed>"
+    with kg.record() as tape:
+        module["grow"][1, 8](u, 0.1, N)
+        point = tape.watch(u)
+    assert repr(point) == "<watched point of an array of float64, shape (6,)>"
+    assert "<details>" in tape._repr_html_()

@@ -405,3 +405,46 @@ def test_arrays_in_containers_are_refused(pack: Any) -> None:
     u, v = np.ones(N), np.zeros(N)
     with kg.record(), pytest.raises(kg.ArgumentError, match="'us' holds arrays"):
         product(v, pack((u, u)))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_check_gradient_finds_a_wrong_reverse(dtype: str) -> None:
+    """Of a step that reads and writes; nothing of its arguments changes."""
+
+    @kg.custom_gradient(writes="v", updates="w")
+    def step(v: Any, u: Any, w: Any, index: Any, times: int) -> None:
+        v[:] = u[index] ** 2
+        w *= times * u
+
+    def reverse(factor: float) -> Any:
+        def run(v: Any, u: Any, w: Any, index: Any, times: int, d_v: Any, d_u: Any, d_w: Any) -> None:
+            np.add.at(d_u, index, 2 * u[index] * d_v)
+            d_u += factor * times * w * d_w
+            d_w *= times * u
+
+        return step.reverse(run)
+
+    args = (*(np.linspace(0.5, 1.5, N).astype(dtype) for _ in range(3)), np.array([0, 2, 2, 1, 5, 5]), 3)
+    before = [np.array(a) for a in args]
+    reverse(1.0)
+    report = kg.check_gradient(step, args=args)
+    assert report.ok and report.listed == ("v", "u", "w") and "finite differences agree" in str(report)
+    assert all(np.array_equal(a, b) for a, b in zip(args, before, strict=True))
+    reverse(1.1)
+    with pytest.raises(kg.GradientError, match=r"step: u\[\d\]: its reverse gives .*, finite differences"):
+        kg.check_gradient(step, "v, u, w", args=args)
+    with pytest.raises(kg.ArgumentError, match="no array that step writes"):
+        kg.check_gradient(step, "u", args=args)
+
+
+def test_check_gradient_finds_what_is_read_and_said_to_be_written_whole() -> None:
+    @kg.custom_gradient(writes="v")
+    def step(v: Any, u: Any) -> None:
+        v += u
+
+    @step.reverse
+    def _(v: Any, u: Any, d_v: Any, d_u: Any) -> None:
+        d_u += d_v
+
+    with pytest.raises(kg.GradientError, match=r"step: v\[\d\]: its reverse gives -?0,"):
+        kg.check_gradient(step, args=(np.ones(N), np.ones(N)))

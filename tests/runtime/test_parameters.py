@@ -44,6 +44,22 @@ def test_parameters_of_other_kinds() -> None:
     assert [n for n, p in found.items() if p.floating] == ["v", "pairs", "view", "rows"]
 
 
+@pytest.mark.parametrize(
+    ("does", "read", "written"),
+    [
+        ("out[0] = s.scale;", True, False),
+        ("Deep t = s; out[0] = t.view.n;", True, False),
+        ("out[0] = s.view.data[1];", True, False),
+        ("s.view.data[0] = 1;", False, True),
+        ("out[0] = 1;", False, False),
+    ],
+)
+def test_parameters_that_are_structs_with_pointers(does: str, read: bool, written: bool) -> None:
+    structs = "struct View { float *data; int n; }; struct Deep { float scale; View view; };"
+    s = kg.compile(f"{structs} __global__ void k(float *out, Deep s) {{ {does} }}")["k"].parameters[1]
+    assert (s.read, s.written) == (read, written)
+
+
 def arrays(n: int) -> dict[str, np.ndarray]:
     x = np.arange(1, n + 1, dtype="f4")
     return {"out": np.zeros(n, "f4"), "in": x, "sum": np.zeros(1, "f4"), "state": x.copy()}
@@ -103,6 +119,9 @@ def test_how_they_are_shown() -> None:
     assert "<td>in</td><td>const float *</td><td>float32</td><td>yes</td><td></td>" in K._repr_html_()
     for made in (g, kg.jvp(K), kg.hvp(K)):
         assert "<details>" in made._repr_html_() and "&lt;" in made._repr_html_()
+    for split in kg.split(K, "out, in"):
+        assert "<details>" in split._repr_html_()
     assert "<li><code>__global__ void k(" in MODULE._repr_html_()
+    assert "k[1, (4, 2)]" in repr(K[1, (4, 2)])
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = kg.nothing

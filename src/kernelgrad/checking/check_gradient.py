@@ -50,6 +50,7 @@ class GradientReport:
     elements: int
     error: float = 0.0
     notes: list[str] = field(default_factory=list)
+    by_differences: bool = False  # a reverse in Python, with nothing but these
 
     @property
     def ok(self) -> bool:
@@ -58,6 +59,8 @@ class GradientReport:
 
     def __str__(self) -> str:
         what = f"{self.function}: gradient of {', '.join(self.listed)} ({self.elements} numbers)"
+        if self.by_differences:
+            return f"{what}\nits reverse and finite differences agree (relative difference {self.error:.1e})"
         agreed = f"reverse and forward mode agree (relative difference {self.error:.1e})"
         return "\n".join([what, agreed, *(self.notes or ["finite differences agree"])])
 
@@ -283,7 +286,7 @@ def _with_variables(kernel: Kernel, args: tuple[Any, ...]) -> tuple[Kernel, tupl
 
 
 @dataclass
-class _Difference:
+class Difference:
     """Two values of the same directional derivative, and how large a difference may be."""
 
     first: float
@@ -302,7 +305,7 @@ class _Difference:
         return float(distance) if np.isfinite(distance) else np.inf
 
 
-Compare = Callable[[Vector], _Difference]
+Compare = Callable[[Vector], Difference]
 
 
 class _Comparison:
@@ -357,17 +360,17 @@ class _Comparison:
     def _against_forward(self, direction: Vector) -> None:
         found = self._reverse_forward(direction)
         if not found.agrees:
-            self._raise(_worst(direction, self._reverse_forward))
+            self._raise(worst(direction, self._reverse_forward))
         if found.allowed > 0 and np.isfinite(found.size):
             self.report.error = max(self.report.error, found.size / found.allowed * self.rtol)
 
-    def _reverse_forward(self, direction: Vector) -> _Difference:
+    def _reverse_forward(self, direction: Vector) -> Difference:
         tangent = self.subject.forward(self.x, direction)[1]
         wanted = direction != 0
         reverse = self.adjoint[wanted] * direction[wanted]
         forward = np.where(self.seeds == 0, 0.0, self.seeds * tangent)
         scale = np.abs(reverse).sum() + np.abs(forward).sum()
-        return _Difference(float(reverse.sum()), float(forward.sum()), float(self.rtol * scale))
+        return Difference(float(reverse.sum()), float(forward.sum()), float(self.rtol * scale))
 
     def _raise(self, direction: Vector) -> None:
         k = int(np.flatnonzero(direction)[0])
@@ -387,7 +390,7 @@ class _Comparison:
         for _ in range(_MOST_NOTES):
             if self._forward_differences(remaining).agrees:
                 return
-            single = _worst(remaining, self._forward_differences)
+            single = worst(remaining, self._forward_differences)
             k = int(np.flatnonzero(single)[0])
             found = self._forward_differences(single)
             remaining[k] = 0.0
@@ -406,18 +409,18 @@ class _Comparison:
             f"{difference}: " + (f"given ({'; '.join(given)})" if given else "not differentiable there?")
         )
 
-    def _forward_differences(self, direction: Vector) -> _Difference:
+    def _forward_differences(self, direction: Vector) -> Difference:
         tangent = self.subject.forward(self.x, direction)[1]
         exact = np.where(self.seeds == 0, 0.0, self.seeds * tangent)
         scale = max(1.0, float(np.median(np.abs(self.x)))) if self.x.size else 1.0
-        found = _Difference(0.0, np.nan, 0.0)
+        found = Difference(0.0, np.nan, 0.0)
         for step in _STEPS:
             h = step * scale
             ahead, behind = (self.subject.primal(self.x + sign * h * direction) for sign in (1, -1))
             slope = np.where(self.seeds == 0, 0.0, self.seeds * (ahead - behind) / (2 * h))
             noise = 1e-15 * np.abs(np.where(self.seeds == 0, 0.0, self.seeds * ahead)).sum() / h
             allowed = _FINITE_DIFFERENCE_RTOL * np.abs(exact).sum() + noise
-            found = _Difference(float(exact.sum()), float(slope.sum()), float(allowed))
+            found = Difference(float(exact.sum()), float(slope.sum()), float(allowed))
             if found.agrees:
                 break
         return found
@@ -427,7 +430,7 @@ def _unit(k: int, size: int) -> Vector:
     return np.where(np.arange(size) == k, 1.0, 0.0)
 
 
-def _worst(direction: Vector, compare: Compare) -> Vector:
+def worst(direction: Vector, compare: Compare) -> Vector:
     """The direction reduced to one element, always keeping the half with the larger difference."""
     indices = np.flatnonzero(direction)
     while indices.size > 1:

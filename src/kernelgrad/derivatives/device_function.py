@@ -57,6 +57,11 @@ class DeviceFunction:
     def __repr__(self) -> str:
         return c_signature(self.function)
 
+    def _repr_html_(self) -> str:
+        from ..runtime.notebook import gradient_html
+
+        return gradient_html(repr(self), self.source)
+
     @property
     def source(self) -> str:
         return self.kernel.source
@@ -103,6 +108,11 @@ class FunctionGradient(Differentiated):
 
     def __repr__(self) -> str:
         return f"<gradient {self.signature}>"
+
+    def _repr_html_(self) -> str:
+        from ..runtime.notebook import gradient_html
+
+        return gradient_html(repr(self), self.source)
 
     @property
     def source(self) -> str:

@@ -278,6 +278,11 @@ class FunctionTangent(Differential):
     def __repr__(self) -> str:
         return f"<jvp {self.signature}>"
 
+    def _repr_html_(self) -> str:
+        from ..runtime.notebook import gradient_html
+
+        return gradient_html(repr(self), self.source)
+
     @property
     def source(self) -> str:
         return self._first.kernel.source

@@ -31,6 +31,7 @@ from ..runtime.launch import BoundArguments
 from ..runtime.launch_memory import LaunchMemory
 from ..runtime.reach import reaching
 from ..runtime.recording import refuse_while_recording
+from ..runtime.scratch import Asked, asking
 from .differentiated import Differentiated
 from .kept_promises import Promised, same_numbers, same_sizes
 
@@ -107,6 +108,11 @@ class Forward(Differentiated):
     def __repr__(self) -> str:
         return f"<augmented forward of {self.kernel!r}>"
 
+    def _repr_html_(self) -> str:
+        from ..runtime.notebook import gradient_html
+
+        return gradient_html(repr(self), self.source)
+
     def __getitem__(self, key: Any) -> Callable[..., Tape]:
         launch = parse_launch(key, self.kernel.name)
         return lambda *args, **keywords: self._launch(launch, args, keywords)
@@ -142,6 +148,18 @@ class Forward(Differentiated):
         seed: int | None = None,
     ) -> Tape:
         refuse_while_recording("a split, which has no second order here,")
+        tape, bound = self.prepare(launch, args, keywords)
+        if watched:
+            primal, placement = self.kernel.bind(args, keywords)
+            tape.promised = Promised.of(self.kernel, self.settings.changing, primal, placement)
+        self.start(tape, bound, watched, seed)
+        return tape
+
+    def prepare(
+        self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any], asked: Asked | None = None
+    ) -> tuple[Tape, BoundArguments]:
+        """The tape of a launch, and with which arguments it is started. `asked`: is told how many bytes are about to be
+        kept."""
         primal, placement = self.kernel.bind(args, keywords)
         variant = self._variant_of(launch, primal, placement)
         kernel = variant.kernels[0]
@@ -152,21 +170,24 @@ class Forward(Differentiated):
         own = LaunchMemory()
         stream = stream_of(launch, placement)
         sizes = elements(variant, launch, bound, placement)
-        add_tape(variant, sizes, launch, placement, stream, own)
-        saved = save(variant.kernel, self._saved_of(variant), bound, placement, stream)
+        with asking(asked):
+            add_tape(variant, sizes, launch, placement, stream, own)
+            saved = save(variant.kernel, self._saved_of(variant), bound, placement, stream)
+            winner_memory.add_memory(variant, bound, placement, stream, own)
         if variant.doubles_shared:
             own.double_shared(launch, SHARED_BYTES, variant.derivative.shared_widening)
-        winner_memory.add_memory(variant, bound, placement, stream, own)
         given = {buffer.name: buffer.nbytes for buffer in primal.buffers}
         tape = Tape(self, launch, placement, variant, primal.packed, given, own, logged_in(sizes), saved)
-        if watched:
-            tape.promised = Promised.of(self.kernel, self.settings.changing, primal, placement)
-        tape.findings = self.run(tape, kernel, bound, {}, watched, seed)
+        return tape, bound
+
+    def start(self, tape: Tape, bound: BoundArguments, watched: bool = False, seed: int | None = None) -> None:
+        """What was prepared."""
+        variant, placement, own, saved = tape.variant, tape.placement, tape.own, tape.saved
+        tape.findings = self.run(tape, variant.kernels[0], bound, {}, watched, seed)
         if variant.derivative.won_buffers:
             old, supplied = saved.in_place_of(bound), {**own.supplied, **saved.supplied}
-            variant.kernels[2].run(own.sized(launch), old, placement, supplied, saved.constants)
-            winner_memory.keep_results(variant, placement, stream, own)
-        return tape
+            variant.kernels[2].run(own.sized(tape.launch), old, placement, supplied, saved.constants)
+            winner_memory.keep_results(variant, placement, stream_of(tape.launch, placement), own)
 
     def run(
         self,
@@ -242,6 +263,11 @@ class Reverse:
 
     def __repr__(self) -> str:
         return f"<reverse {self.forward.signature}>"
+
+    def _repr_html_(self) -> str:
+        from ..runtime.notebook import gradient_html
+
+        return gradient_html(repr(self), self.source)
 
     def __getitem__(self, key: Any) -> Callable[..., None]:
         launch = parse_launch(key, self.forward.kernel.name)

@@ -128,6 +128,10 @@ class Checkpointed:
         with Steps("checkpoint", n) as progress:
             self._last = self._run(self._first, 0, n, n, progress.at)
 
+    def __repr__(self) -> str:
+        kept = f"{len(self._checkpoints)} checkpoints of {self.nbytes:,} bytes"
+        return f"<checkpointed loop of {self._n} steps, {'reversed' if self._used else kept}>"
+
     @property
     def state(self) -> Any:
         """The arrays after the last step, as the state was given."""

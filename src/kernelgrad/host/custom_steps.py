@@ -75,7 +75,7 @@ class CustomFunction:
             return self.function(*args, **keywords)
         if self.reverse_function is None:
             raise TapeError(f"{self.name}: give its reverse first, with @{self.name}.reverse")
-        step = CustomStep(self, self._in_order(args, keywords), tape)
+        step = CustomStep(self, self.in_order(args, keywords), tape)
         tape.do(step)
         return step.returned
 
@@ -83,7 +83,7 @@ class CustomFunction:
         """A method, whose object is its first argument."""
         return self if instance is None else partial(self, instance)
 
-    def _in_order(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
+    def in_order(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
         try:
             bound = self.signature.bind(*args, **keywords)
         except TypeError as error:

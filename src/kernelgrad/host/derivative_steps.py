@@ -32,7 +32,7 @@ from ..locks import COMPILING
 from ..runtime.arrays import ArrayView, DType
 from ..runtime.config import Launch
 from ..runtime.reach import reaches
-from ..runtime.recording import RECORDER
+from ..runtime.recording import unrecorded
 from ..runtime.scratch import Scratch
 from ..runtime.signature import user_params
 from . import transfers
@@ -169,12 +169,8 @@ class DerivativeStep(ArgumentStep):
     # ---- running it
 
     def run(self) -> None:
-        token = RECORDER.set(None)
-        try:
-            with self.telling():
-                self.target._launch(self.launch, self.frozen.args if self._first is None else self._first, {})
-        finally:
-            RECORDER.reset(token)
+        with unrecorded(), self.telling():
+            self.target._launch(self.launch, self.frozen.args if self._first is None else self._first, {})
         self._first = None
 
     def run_again(self, stream: int | None) -> None:

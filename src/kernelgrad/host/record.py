@@ -46,6 +46,10 @@ class Watched:
     def __init__(self, step: WatchStep):
         self._step = step
 
+    def __repr__(self) -> str:
+        found = self._step.view
+        return f"<watched point of an array of {found.dtype}, shape {found.shape}>"
+
 
 class Tape:
     """A recorded program: `with kg.record() as tape: ...`, then `tape.backward(u, d_u)`, `tape.grad(u0)`."""
@@ -70,6 +74,11 @@ class Tape:
 
     def __repr__(self) -> str:
         return f"<tape of {len(self.steps)} steps, {self.nbytes:,} bytes saved, {self._state}>"
+
+    def _repr_html_(self) -> str:
+        from ..runtime.notebook import text_html
+
+        return text_html(repr(self), "what was saved, and why", self.explain())
 
     # ---- recording
 
@@ -135,8 +144,9 @@ class Tape:
             self._beginnings.before(step, written)
         self._reserve(written)
         patterns = self._patterns(step, written)
-        step.exact_bytes = self.store.save(number, written, patterns, step.stream)
         try:
+            step.prepare(lambda nbytes: self.store.keep(nbytes, number))
+            step.exact_bytes = self.store.save(number, written, patterns, step.stream)
             step.run()
         except BaseException as error:
             self._close(f"{step.name} failed while it ran: {type(error).__name__}")
@@ -211,7 +221,6 @@ class Tape:
             self.note_left(step, len(self.steps))
         if step.device is not None:
             self.streams.setdefault(step.device, set()).add(step.stream or 0)
-        self.store.keep(step.tape_bytes)
 
     def note_left(self, step: Step, number: int) -> None:
         """What it left is read by its reverse."""

@@ -17,7 +17,8 @@ from ..runtime.buffer_checks import are_apart
 from ..runtime.config import Launch
 from ..runtime.launch import Buffer
 from ..runtime.reach import known, reaches
-from ..runtime.recording import RECORDER, TRACE
+from ..runtime.recording import TRACE, unrecorded
+from ..runtime.scratch import Asked
 from ..runtime.signature import user_params
 from ..runtime.streams import stream_handle
 from ..runtime.tracing import LiveNumber
@@ -65,6 +66,9 @@ class Step:
     def arrays(self) -> Iterable[tuple[ArrayView, Span]]:
         """Those that it gets, and where they are."""
         return ()
+
+    def prepare(self, asked: Asked) -> None:
+        """Makes the tape of the launch, if it has one; `asked` is told how many bytes are about to be made."""
 
     def run(self) -> None:
         """The first time."""
@@ -187,6 +191,7 @@ class LaunchStep(ArgumentStep):
         self.may_alias = self._find_alias()
         self.form: Form = self.facts.form(self.may_alias)
         self.tape: Any = None
+        self._prepared: Any = None
         self.bits_problem: TapeError | None = None  # found while it is recorded
         self.reread = self._find_reread()
         self.rewrites = self.form.kind == "joint"
@@ -303,20 +308,20 @@ class LaunchStep(ArgumentStep):
 
     # ---- forward
 
+    def prepare(self, asked: Asked) -> None:
+        if self.form.forward is not None:
+            with unrecorded(), self.telling():
+                self.tape, self._prepared = self.form.forward.prepare(self.launch, self.frozen.args, {}, asked)
+            self.tape_bytes = self.tape.nbytes
+
     def run(self) -> None:
         if self.form.forward is None:
             with self.telling():
                 self.kernel.run(self.launch, self.bound, self.placement, {})
             return
-        token = RECORDER.set(None)
-        try:
-            launch = self.launch
-            forward = self.form.forward[launch.grid, launch.block, launch.shared_bytes, launch.stream]
-            with self.telling():
-                self.tape = forward(*self.frozen.args)
-            self.tape_bytes = self.tape.nbytes
-        finally:
-            RECORDER.reset(token)
+        with unrecorded(), self.telling():
+            self.form.forward.start(self.tape, self._prepared)
+        self._prepared = None
         if self.bound.mutated:
             mark_written(self.bound.mutated)
 

@@ -153,10 +153,12 @@ class Store:
             self.copy(log, step, [(cell, True) for cell in cells], stream)
         return log
 
-    def keep(self, tape_bytes: int) -> None:
-        """A launch made a tape of its own."""
-        self._kept += tape_bytes
-        self.take(tape_bytes)
+    def keep(self, nbytes: int, step: int) -> None:
+        """A launch is about to make a tape of its own, or a part of it; nothing is saved yet for the step."""
+        self._kept += nbytes
+        if self.budget is not None:
+            self._require(nbytes, step)
+        self.take(nbytes)
 
     def lend(self, copy: Copy, nbytes: int) -> None:
         """For a copy that the reverse does not need."""

@@ -22,7 +22,7 @@ from ..runtime.arrays import ArrayView, Device
 from ..runtime.config import Launch, make_launch
 from ..runtime.launch import BoundArguments
 from ..runtime.placing import ALIGNED, Place, Relocatable, Traced, dtype_of, placeholder, size_of, view_at
-from ..runtime.recording import RECORDER
+from ..runtime.recording import unrecorded
 from ..runtime.scratch import Scratch
 from ..runtime.tracing import Filled, LiveNumber, Moved
 from .calls import Call, Kind, Role, Slot
@@ -53,12 +53,8 @@ class Steps(NamedTuple):
 def steps_of(kind: Kind, call: Call, dtypes: tuple[str, ...], device: int | None) -> Steps:
     """`dtypes`: of the arrays that go in."""
     work = _Work(kind, call, dtypes, device)
-    token = RECORDER.set(None)
-    try:
-        with work.trace.open():
-            getattr(work, kind)()
-    finally:
-        RECORDER.reset(token)
+    with unrecorded(), work.trace.open():
+        getattr(work, kind)()
     return Steps(tuple(work.trace.made), work.trace.nbytes, work.trace)
 
 

@@ -20,7 +20,7 @@ from ..host.shadow_memory import ShadowMemory
 from ..host.steps import Step
 from ..ir.ops import Registered
 from ..ir.types import Pointer
-from ..runtime.recording import RECORDER
+from ..runtime.recording import unrecorded
 from .machine import Machine, Recording
 from .memory import Allocation
 from .values import Cell, is_float, plain, pointee_dtype
@@ -81,11 +81,8 @@ class RegisteredStep(Step):
         given: list[Any] = []
         for k, (value, type) in enumerate(zip(self.args, self.types, strict=True)):
             given += [value, shadows.get(k, 0)] if isinstance(type, Pointer) else [value]
-        token = RECORDER.set(None)
-        try:
+        with unrecorded():
             return called(self.at, name, [*given, *more], Machine(self.at.memory))
-        finally:
-            RECORDER.reset(token)
 
     def run(self) -> None:
         self.saved = self.pass_(self.op.augmented, {})

@@ -57,7 +57,12 @@ class Launchers(Generic[Result]):
 
     def _made(self, key: Any) -> tuple[Callable[..., Result], Launch]:
         launch = parse_launch(key, self._of)
-        return lambda *args, **keywords: self._launch(launch, args, keywords), launch
+
+        def run(*args: Any, **keywords: Any) -> Result:
+            return self._launch(launch, args, keywords)
+
+        run.__qualname__ = f"{self._of}[{', '.join(map(repr, key))}]"
+        return run, launch
 
 
 def parse_launch(key: Any, of: str = "") -> Launch:

@@ -1,4 +1,4 @@
-"""How kernels and gradients look in a notebook: small pieces of HTML."""
+"""How kernels, gradients and recordings look in a notebook: small pieces of HTML."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ def gradient_html(signature: str, source: str) -> str:
     """The signature, and the text behind a click."""
     text = f"<details><summary>CUDA C++</summary><pre>{escape(source)}</pre></details>"
     return f"<code>{escape(signature)}</code>{text}"
+
+
+def text_html(text: str, title: str = "", more: str = "") -> str:
+    """A text, and another behind a click, if there is one."""
+    behind = f"<details><summary>{escape(title)}</summary><pre>{escape(more)}</pre></details>" if title else ""
+    return f"<pre>{escape(text)}</pre>{behind}"
 
 
 def module_html(name: str, functions: Sequence[str]) -> str:

@@ -286,6 +286,6 @@ def _margins() -> Callable[[ArrayView], tuple[int, int] | None]:
 def _tracked(place: Place) -> ArgumentError:
     return place.error(
         "got a tensor that requires grad: PyTorch does not see launches, and its graph would end here",
-        "pass x.detach() or launch under torch.no_grad(); a torch.autograd.Function whose backward launches the"
-        " kernel's gradient connects both",
+        "make an operator of the kernel, kg.torch.op(kernel), which PyTorch sees; or pass x.detach(), or launch under"
+        " torch.no_grad()",
     )

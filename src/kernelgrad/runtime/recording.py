@@ -6,7 +6,8 @@ A `ContextVar` for each: other threads are not recorded, and to look costs tens 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,6 +27,16 @@ class Recorder(Protocol):
 
 RECORDER: ContextVar[Recorder | None] = ContextVar("kernelgrad recorder", default=None)
 TRACE: ContextVar[Trace | None] = ContextVar("kernelgrad trace", default=None)
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """For launches that are a part of what is recorded."""
+    token = RECORDER.set(None)
+    try:
+        yield
+    finally:
+        RECORDER.reset(token)
 
 
 def refuse_while_recording(what: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from typing import Any
@@ -25,6 +25,20 @@ from .tracing import trace_on
 Lender = Callable[[int, int | None, int], tuple[int, Any]]
 LENDER: ContextVar[Lender | None] = ContextVar("kernelgrad lender", default=None)
 
+# Who is told how many bytes are about to be made, and may free others first.
+Asked = Callable[[int], None]
+_ASKED: ContextVar[Asked | None] = ContextVar("kernelgrad asked", default=None)
+
+
+@contextmanager
+def asking(asked: Asked | None) -> Iterator[None]:
+    """For all memory that is made inside."""
+    token = _ASKED.set(asked)
+    try:
+        yield
+    finally:
+        _ASKED.reset(token)
+
 
 class Scratch:
     """`nbytes` of memory, freed with this object: on a GPU when the work before on its stream is done."""
@@ -33,6 +47,9 @@ class Scratch:
         self.nbytes, self.device, self.stream = nbytes, device, stream or 0
         self._host: Any = None
         self._last: list[Any]
+        asked = _ASKED.get()
+        if asked is not None:
+            asked(nbytes)
         trace = trace_on(device)
         if trace is not None:  # a GPU's work list says nothing of the CPU's memory
             self._last = [self.stream, None]
