@@ -82,7 +82,8 @@ GLOBAL = r"""#include "clad/Differentiator/Differentiator.h"
 #include <stdio.h>
 #include <stdlib.h>
 double *held;
-int count;
+struct Range { int first, count; };
+Range range;
 __global__ void square(double *x) { x[threadIdx.x] *= x[threadIdx.x]; }
 void products(const double *x, double *out, int n) {
     double *d;
@@ -90,9 +91,10 @@ void products(const double *x, double *out, int n) {
     cudaMemcpy(d, x, n * sizeof(double), cudaMemcpyHostToDevice);
     square<<<1, n>>>(d);
     held = (double *)malloc(n * sizeof(double));
-    count = n;
+    range.first = 1;
+    range.count = n;
     cudaMemcpy(held, d, n * sizeof(double), cudaMemcpyDeviceToHost);
-    for (int i = 1; i < count; i++) held[i] = held[i] * held[i - 1];
+    for (int i = range.first; i < range.count; i++) held[i] = held[i] * held[i - 1];
     for (int i = 0; i < n; i++) out[i] = held[i];
     cudaFree(d);
     free(held);
@@ -107,5 +109,5 @@ int main() {
 
 
 @needs_gxx
-def test_memory_behind_a_variable_of_the_host_is_passed_once() -> None:
+def test_variables_of_the_host_that_lead_to_memory_or_are_structs() -> None:
     assert run_program(transpiled(kg.compile(GLOBAL))) == "81 123 90 54\n"
