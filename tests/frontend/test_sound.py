@@ -435,3 +435,10 @@ def test_a_clean_text_says_nothing() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert repr(kg.compile(_kernel(TWICE))["k"])
+
+
+@pytest.mark.parametrize(("header", "kind"), [("mpi.h", "calls of MPI"), ("future", "threads of the host")])
+def test_headers_of_what_cannot_be_run_are_not_all_that_is_missing(header: str, kind: str) -> None:
+    text = f"#include <{header}>\nvoid run(double *x) {{\n    Job job(x);\n}}"
+    with pytest.raises(kg.ParseError, match=rf"(?s):3:.*'{header}' was not found: .*{kind} cannot be run here"):
+        kg.compile(text)["run"]

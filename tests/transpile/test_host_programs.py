@@ -76,3 +76,38 @@ def test_thrust_is_refused(main: str, line: int, problem: str) -> None:
     with pytest.raises(UnsupportedError, match=f"kernel.cu:{line}:.*{problem}") as told:
         transpiled(kg.compile(f"{THRUST}int main() {{ {main} }}\n"))
     assert "from Python" in str(told.value)
+
+
+GLOBAL = r"""#include "clad/Differentiator/Differentiator.h"
+#include <stdio.h>
+#include <stdlib.h>
+double *held;
+struct Range { int first, count; };
+Range range;
+__global__ void square(double *x) { x[threadIdx.x] *= x[threadIdx.x]; }
+void products(const double *x, double *out, int n) {
+    double *d;
+    cudaMalloc(&d, n * sizeof(double));
+    cudaMemcpy(d, x, n * sizeof(double), cudaMemcpyHostToDevice);
+    square<<<1, n>>>(d);
+    held = (double *)malloc(n * sizeof(double));
+    range.first = 1;
+    range.count = n;
+    cudaMemcpy(held, d, n * sizeof(double), cudaMemcpyDeviceToHost);
+    for (int i = range.first; i < range.count; i++) held[i] = held[i] * held[i - 1];
+    for (int i = 0; i < n; i++) out[i] = held[i];
+    cudaFree(d);
+    free(held);
+}
+int main() {
+    double x[3] = {1.5, 2, 3}, out[3] = {}, d_x[3] = {}, d_out[3] = {1, 1, 1};
+    auto g = clad::gradient(products, "x, out");
+    g.execute(x, out, 3, d_x, d_out);
+    printf("%g %g %g %g\n", out[2], d_x[0], d_x[1], d_x[2]);
+}
+"""
+
+
+@needs_gxx
+def test_variables_of_the_host_that_lead_to_memory_or_are_structs() -> None:
+    assert run_program(transpiled(kg.compile(GLOBAL))) == "81 123 90 54\n"

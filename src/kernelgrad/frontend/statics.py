@@ -31,13 +31,19 @@ def starts_by_code(module: Lowering, variable: Cursor) -> bool:
     from .variables import initial_bytes
 
     start = clang.initializer(variable)
-    if start is None:
+    if start is None or _is_left_zero(variable, start):
         return False
     try:
         initial_bytes(module, variable, module.types.lower(variable.type, module.unit.span(variable)))
     except UnsupportedError:
         return True
     return clang.evaluate(start) is None and any(c.kind == Kind.CALL_EXPR for c in walk(start))
+
+
+def _is_left_zero(variable: Cursor, start: Cursor) -> bool:
+    """Whether it is a struct as C has them, or an array of such, and nothing is given for it."""
+    given = (c for c in start.get_children() if c.kind.is_expression())
+    return start.kind == Kind.CALL_EXPR and not any(True for _ in given) and bool(variable.type.is_pod())
 
 
 def start_once(fn: Fn, variable: Cursor) -> None:

@@ -48,6 +48,7 @@ class State:
         self.filler = " "
         self.columns = 0  # of the next that is written to a stream of C++
         self.token = 0  # where strtok goes on
+        self.halves: dict[int, Any] = {}  # of reverses that are not done yet, by their tapes
 
     def memory(self, device: int | None) -> Memory:
         if device not in self._memories:

@@ -75,28 +75,33 @@ class HostGradient:
         """`owned`: memory that arguments lead to, and its adjoints."""
         refuse_while_recording("the gradient of a host function")
         own, given = self._separate(args, adjoints)
-        tape = Tape(self.budget, False)
         with Call(self.target, own, device) as call:
-            machine = self._machine(call, tape, given)
-            call.track(self.listed, machine)
-            with tape:
-                for allocation in call.arguments.values():
-                    _know(tape, allocation.start, allocation.nbytes, allocation.device)
-                for cell in call.cells.values():
-                    _know(tape, cell.address, cell.type.size, None)
-                for name in dict(_each(given)):
-                    if name in call.arguments and np.dtype(call.dtypes[name]).kind == "f":
-                        machine.hold_floats(call.arguments[name])
-                for place, _ in owned:
-                    _know(tape, place.address, place.nbytes, _ordinal(place))
-                    machine.hold(place.address, place.nbytes)
-                result = call.run(machine)
-            self._told = tape.explain()
-            self._reverse(tape, call, given, result, seed, owned)
-            if isinstance(machine, RealRecording):
-                machine.end(self.target.function.span)
+            tape, result = self.recorded(call, given, owned)
+            self.reverse(tape, call, given, result, seed, owned)
             call.bring_back()
         return result.number if isinstance(result, Cell) else result
+
+    def recorded(
+        self, call: Call, given: dict[str, Any], owned: Sequence[tuple[ArrayView, ArrayView]] = ()
+    ) -> tuple[Tape, Any]:
+        """Runs the function. `given`: the adjoints by parameter, of which only the names matter yet."""
+        tape = Tape(self.budget, False)
+        machine = self._machine(call, tape, given)
+        call.track(self.listed, machine)
+        with tape:
+            for allocation in call.arguments.values():
+                _know(tape, allocation.start, allocation.nbytes, allocation.device)
+            for cell in call.cells.values():
+                _know(tape, cell.address, cell.type.size, None)
+            for name in dict(_each(given)):
+                if name in call.arguments and np.dtype(call.dtypes[name]).kind == "f":
+                    machine.hold_floats(call.arguments[name])
+            for place, _ in owned:
+                _know(tape, place.address, place.nbytes, _ordinal(place))
+                machine.hold(place.address, place.nbytes)
+            result = call.run(machine)
+        self._told = tape.explain()
+        return tape, result
 
     def _machine(self, call: Call, tape: Tape, given: dict[str, Any]) -> Recording:
         integers = [name for name in self.integers if given[name] is not None and name in call.arguments]
@@ -117,14 +122,14 @@ class HostGradient:
             raise ArgumentError(f"{self.target.name}: {wanted}\n  {self.signature}")
         return args[:count], dict(zip(self.listed, given, strict=True))
 
-    def _reverse(
+    def reverse(
         self,
         tape: Tape,
         call: Call,
         given: dict[str, Any],
         result: Any,
         seed: float,
-        owned: Sequence[tuple[ArrayView, ArrayView]],
+        owned: Sequence[tuple[ArrayView, ArrayView]] = (),
     ) -> None:
         given = dict(_each(given))
         places = {name: self._place(name, call) for name in given}
@@ -149,6 +154,8 @@ class HostGradient:
         call.machine.synchronize()
         for real in reals.values():
             real.put_back()
+        if isinstance(call.machine, RealRecording):
+            call.machine.end(self.target.function.span)
 
     def _real_place(self, place: ArrayView, call: Call) -> ArrayView:
         assert isinstance(call.machine, RealRecording)

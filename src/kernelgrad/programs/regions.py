@@ -42,6 +42,7 @@ from ..ir.ops import (
 from ..ir.traverse import blocks, clone, free_values, operands, rebuild, walk
 from ..ir.types import Pointer, Struct
 from ..kernel import Kernel
+from ..transforms.values import key_of
 
 _NATIVE = (Constant, Undef, Apply, Aggregate, Extract, Insert, Alloca, Offset, Member, PtrCast, PtrDiff, Load, Store)
 _ADDRESSES = (PtrCast, Member, GlobalRef, Offset)
@@ -66,7 +67,8 @@ def stretch(op: Op) -> Stretch | None:
         return None
     if moves or any(isinstance(o, Load) and leads_to_memory(o.result) for o in rest):
         return None
-    return Stretch(_without(op, set(map(id, before))), tuple(before))
+    kept, same = _distinct(before)
+    return Stretch(_without(op, set(map(id, before)), same), tuple(kept))
 
 
 def leads_to_memory(value: Value) -> bool:
@@ -91,17 +93,34 @@ def _before(op: Op, inside: list[Op], moves: bool) -> list[Op]:
     return found
 
 
+def _distinct(ops: list[Op]) -> tuple[list[Op], dict[Value, Value]]:
+    """Without those that give what another one does, whose results stand for theirs: nothing is stored in between, and
+    what is passed twice counts as memory that is shared."""
+    kept, known, same = list[Op](), dict[Any, Value](), dict[Value, Value]()
+    for op in ops:
+        new = rebuild(op, lambda v: same.get(v, v), lambda block: block)
+        first = known.setdefault(key_of(new), new.result)
+        if first is new.result:
+            kept.append(new)
+        else:
+            same[new.result] = first
+    return kept, same
+
+
 def _is_of_numbers(op: Op) -> bool:
     """Members of a struct of numbers: the struct's memory is passed, as others see it."""
     return isinstance(op, Member) and isinstance(op.ptr.type, Pointer) and not holds_pointers(op.ptr.type.pointee)
 
 
-def _without(op: Op, dropped: set[int]) -> Op:
-    def block(b: Block) -> Block:
-        kept = (rebuild(o, lambda v: v, block) if blocks(o) else o for o in b.ops if id(o) not in dropped)
-        return Block(b.args, tuple(kept), b.results)
+def _without(op: Op, dropped: set[int], same: dict[Value, Value]) -> Op:
+    def value(v: Value) -> Value:
+        return same.get(v, v)
 
-    return rebuild(op, lambda v: v, block)
+    def block(b: Block) -> Block:
+        kept = (rebuild(o, value, block) for o in b.ops if id(o) not in dropped)
+        return Block(b.args, tuple(kept), tuple(map(value, b.results)))
+
+    return rebuild(op, value, block)
 
 
 class Uses:

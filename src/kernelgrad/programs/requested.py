@@ -19,7 +19,7 @@ from ..derivatives.device_function import DeviceFunction, FunctionGradient, as_k
 from ..derivatives.gradient import Gradient
 from ..derivatives.jvp import make_tangent
 from ..derivatives.module_variables import with_variables
-from ..errors import UnsupportedError
+from ..errors import ProgramError, UnsupportedError
 from ..host import transfers
 from ..ir.ops import Derivative, Function, Module, Param
 from ..ir.types import Array, Pointer, Scalar, Struct, Type
@@ -27,6 +27,7 @@ from ..kernel import Kernel
 from ..runtime.arrays import ArrayView
 from ..runtime.config import make_launch
 from ..runtime.layouts import scalar_dtype
+from .halves import Half
 from .integer_gradient import real_module
 from .machine import told_at
 from .memory import read_bytes
@@ -56,7 +57,7 @@ def run(at: Interpreter, op: Derivative) -> list[Any]:
             return request.kernel() if op.config else request.gradient()
         if op.mode == "forward":
             return request.tangent()
-    raise UnsupportedError("a derivative in two halves is asked for by kernels, not by host code", op.span)
+        return request.augmented() if op.mode == "augmented" else request.backward()
 
 
 class _Request:
@@ -107,7 +108,8 @@ class _Request:
 
     @property
     def is_program(self) -> bool:
-        return pipeline.is_program(self.program.lowered, self.op.fn)
+        """Or is taken as one."""
+        return self.op.mode in ("augmented", "backward") or pipeline.is_program(self.program.lowered, self.op.fn)
 
     def made(self, kind: str, make: Any) -> Any:
         """One object for the same request, wherever the program comes by it again."""
@@ -234,6 +236,39 @@ class _Request:
         of = self.device_function()
         of = with_variables(of, self.names) if of.kernel.module.globals else of
         return FunctionGradient(of, self.settings(of.function))
+
+    # ---- the halves of a reverse
+
+    def augmented(self) -> list[Any]:
+        """The tape is a handle of the program's, of what is recorded."""
+        if self.op.tape_bytes:
+            problem = "a tape of host code lies behind a pointer: enzyme_allocated is not supported"
+            raise UnsupportedError(problem, self.op.span, "leave it and the size out, and let the tape be a void *")
+        gradient = self.made("program", self.program_gradient)
+        args = tuple(self.argument(p, False) for p in self.passed)
+        given = {p.param.name: self.adjoint(p, False) for p in self.listed}
+        tape = self.at.state.new_handle()
+        self.at.state.halves[tape] = Half(gradient, self.key, args, given, self.at.memory.device)
+        return [tape]
+
+    def backward(self) -> list[Any]:
+        *seed, tape = (plain(self.at.values[v]) for v in self.op.given)
+        half = self.at.state.halves.get(tape)
+        if half is None:
+            raise ProgramError("the tape is none of an augmented pass, or was used before", self.op.span)
+        if half.key != self.key:
+            raise ProgramError("the augmented pass of this tape was given other arguments", self.op.span)
+        named = {p.param.name: p for p in self.listed}
+        outs = {name: np.zeros(1, _dtype(p.param.type)) for name, p in named.items() if p.activity == "out"}
+        half.reverse({name: outs[name] if name in outs else self.adjoint(p, False) for name, p in named.items()}, *seed)
+        del self.at.state.halves[tape]
+        return [float(own[0]) for own in outs.values()]
+
+    @property
+    def key(self) -> Any:
+        """What both halves have in common."""
+        places = (p.value for p in self.passed if isinstance(p.param.type, Pointer))
+        return self.op.fn, self.op.activity, *places
 
     # ---- forward mode
 

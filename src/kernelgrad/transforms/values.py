@@ -91,7 +91,7 @@ class Values:
         found = self.shortened(op)
         if found is not None:
             return found
-        key = _key(op)
+        key = key_of(op)
         if key is None:
             self.emit(op)
         elif (same := self.available.get(key) or self.unfused(op)) is not None:
@@ -105,7 +105,7 @@ class Values:
     def unfused(self, op: Op) -> Value | None:
         """A product or sum that is there already, in the form that is never fused: it serves as well."""
         if isinstance(op, Apply) and op.fn in UNFUSED:
-            return self.available.get(_key(replace(op, fn=UNFUSED[op.fn])))
+            return self.available.get(key_of(replace(op, fn=UNFUSED[op.fn])))
         return None
 
     def shortened(self, op: Op) -> Value | None:
@@ -180,7 +180,7 @@ class Values:
         return self.pure(replace(op, ptr=inner.ptr)) if isinstance(inner, PtrCast) else None
 
 
-def _key(op: Op) -> Any:
+def key_of(op: Op) -> Any:
     """What makes two pure operations equal; None for one that never equals another."""
     if isinstance(op, Constant):
         return op.result.type, repr(op.value)

@@ -298,8 +298,11 @@ class Skeleton:
         name = self._static_name(op.name) if declared.space == "host" and scope else None
         is_named = re.fullmatch(r"[A-Za-z_][\w:]*", op.name) is not None
         if name is None and (not is_named or scope in self.module.functions or declared.space == "shared"):
-            problem = "a static variable of a function that starts by code, in a host function that is differentiated,"
-            raise not_yet(problem, op.span, "declare it outside of the function")
+            of, hint = (
+                ("", "set it in a function") if not scope else (" of a function", "declare it outside of the function")
+            )
+            problem = f"a static variable{of} that starts by code, in a host function that is differentiated,"
+            raise not_yet(problem, op.span, hint)
         method = "managed_variable" if declared.managed else "variable" if declared.space == "host" else "symbol"
         self.of[op.result] = self.b.emit(HostCall, f"{TAPE}.{method}(::{name or op.name}", (), type=op.result.type)
 
