@@ -365,3 +365,15 @@ def test_behind_taped_pointers() -> None:
     x, a, d_x, d_a = np.array([0.0, 2.0]), np.array([3.0, 5.0]), np.zeros(2), np.zeros(2)
     kg.gradient(kernel, "y, x, a")[1, 2](np.zeros(2), x, a, 3, np.ones(2), d_x, d_a)
     assert d_x.tolist() == [0, -7.5] and d_a.tolist() == [5, 3]
+
+
+def test_a_test_in_one_branch_says_nothing_in_the_other() -> None:
+    """So many guards that those before the branch are tested inside of it."""
+    kernel = kg.compile("""__global__ void k(double *y, const double *x, int m) {
+        int i = threadIdx.x;
+        float b = 1 / (m > i ? y[2 * i] * x[1] : y[2 * i + 1]);
+        y[2 * i] = cos(0.1 * pow(1 / hypot(1.0, 1.0 + sin(b)), 2.0));
+    }""")["k"]
+    random = np.random.default_rng(3)
+    y, x = random.uniform(0.5, 1.5, 8), random.uniform(0.5, 1.5, 2)
+    assert kg.check_gradient(kernel, "y, x", 1, 4, (y, x, 2)).ok

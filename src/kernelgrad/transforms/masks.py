@@ -245,8 +245,9 @@ class _Masks:
         elif len(guards := self.of(a).following) <= _MOST:
             self.passed(op, guards, False)
         else:
-            self.known[a] = Guarded(self.exact(a))
+            known, self.known[a] = self.known[a], Guarded(self.exact(a))
             self.product(op, a, p)
+            self.known[a] = known  # what was tested here, in a branch perhaps, is not known elsewhere
 
     def joined(self, op: Apply, x: Value, y: Value, sums: bool) -> None:
         one, other = sorted((self.of(x), self.of(y)), key=lambda known: len(known.guards))
