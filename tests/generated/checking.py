@@ -179,7 +179,9 @@ class _Checker:
         if "equal" in self.program.features:
             return rng.choice(EQUAL, size)
         if "nodes" in self.program.features:  # as a kernel in float computes them
-            return (np.float32(0.01) * rng.integers(-200, 200, size).astype(np.float32)).astype(float)
+            number = int(np.prod(size))
+            nodes = rng.permutation(max(200, number))[:number] * rng.choice((-1, 1), number)  # sorted, they do not tie
+            return (np.float32(0.01) * nodes.astype(np.float32)).astype(float).reshape(size)
         return rng.normal(size=size)
 
     def _numbers(self, name: str, rng: np.random.Generator) -> np.ndarray:
