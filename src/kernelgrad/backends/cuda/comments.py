@@ -21,11 +21,11 @@ _CONTINUED = " " * 4
 _SHORTEST = 20
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Line:
     """A line of a function's body. `span`: what it comes from; `is_effect`: not merely a temporary's declaration;
     `why`: the reason for how it updates an adjoint; `closes`: it belongs to the statement that the block around it
-    is part of."""
+    is part of. `depth` changes where a block becomes an `else if`: of a long chain, all that follow do each time."""
 
     text: str
     depth: int

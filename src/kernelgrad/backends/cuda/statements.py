@@ -292,8 +292,10 @@ class Statements:
         self.line(f"if ({condition.text}) {{")
         self.lines += then
         if is_one_if(orelse):
-            self.lines.append(replace(orelse[0], text=f"}} else {orelse[0].text}", depth=self.depth, closes=True))
-            self.lines += [replace(line, depth=line.depth - 1) for line in orelse[1:]]
+            for line in orelse:
+                line.depth -= 1
+            self.lines.append(replace(orelse[0], text=f"}} else {orelse[0].text}", closes=True))
+            self.lines += orelse[1:]
             return
         if orelse:
             self.line("} else {", closes=True)

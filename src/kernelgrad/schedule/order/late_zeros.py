@@ -64,12 +64,14 @@ class _Taken:
         return None if store.volatile else self.values.get(store.ptr)
 
     def note(self, op: Op) -> None:
-        inside = [nested for inner in blocks(op) for nested in walk(inner)]
         if isinstance(op, Load) and _is_global_float(op):
             self.values[op.ptr] = op.result
             self.needs[op.result] = {op.result}
         elif isinstance(op, Apply):
             self.needs[op.result] = set().union(*(self.needs.get(v, set()) for v in operands(op)))
+        if not self.values:
+            return
+        inside = [nested for inner in blocks(op) for nested in walk(inner)]
         waited = self.needs.get(op.value, set()) if isinstance(op, Store) else set()
         for ptr, value in list(self.values.items()):
             if value in waited or any(self.may_end(one, ptr) for one in (op, *inside)):
