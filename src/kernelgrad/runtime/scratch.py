@@ -53,7 +53,8 @@ class Scratch:
         trace = trace_on(device)
         if trace is not None:  # a GPU's work list says nothing of the CPU's memory
             self._last = [self.stream, None]
-            self.address = trace.allocate(self, nbytes, stream)
+            with asking(None):  # its own pages were asked for
+                self.address = trace.allocate(self, nbytes, stream)
             return
         lender = LENDER.get()
         if lender is not None:

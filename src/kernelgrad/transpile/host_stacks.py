@@ -70,8 +70,8 @@ def with_stacks(text: str, function: Function, types: Types, stacks: tuple[str, 
     """The text of a half, with tapes that grow as parameters."""
     for param in function.params:
         if param.name in {f"_tape_{s}" for s in stacks} and isinstance(param.type, Pointer):
-            name = f"__restrict__ {param.name}" if param.restrict else param.name
-            declared = types.declare(param.type, name, param.const)
+            names = (f"__restrict__ {param.name}", param.name)  # see Note [Restrict]
+            declared = next(d for n in names if (d := types.declare(param.type, n, param.const)) in text)
             text = text.replace(declared, f"Stack<{types.spell(param.type.pointee)}> &{param.name}", 1)
     return text
 
