@@ -17,9 +17,10 @@ from ..deep import warn_user
 from ..errors import ParseError, Span
 from . import clang, text
 from .clang import Cursor, Kind, TypeKind
+from .missing_headers import header_hint
 from .prelude import prelude_dir
 from .sound import Cut
-from .unit import Unit, declarations, header_hint
+from .unit import Unit, declarations
 from .visiting import children_of, walk
 
 _CLASSES = (Kind.STRUCT_DECL, Kind.CLASS_DECL, Kind.UNION_DECL, Kind.CLASS_TEMPLATE)

@@ -11,6 +11,7 @@ from ..deep import warn_user
 from ..errors import LookupFailed, ParseError, Span
 from . import clang
 from .clang import Cursor, Kind, Sources, errors_of
+from .missing_headers import header_hint
 from .visiting import children_of, forget, remembered, told_plainly, walk
 
 if TYPE_CHECKING:
@@ -376,22 +377,6 @@ class Unit:
         if self._sound is None and not self.errors:
             return False
         return bool(self.sound.cuts or self.sound.undecided or self.missing)
-
-
-def header_hint(missing: list[str]) -> str:
-    listed = " and ".join(f"'{header}'" for header in missing[:4]) + (" and others" if len(missing) > 4 else "")
-    one = len(missing) == 1
-    where = "pass its folder in include_dirs=[...]" if one else "pass their folders in include_dirs=[...]"
-    kinds = dict.fromkeys(kind for header in missing for names, kind in _NOT_RUN.items() if re.match(names, header))
-    but = f"; {' and '.join(kinds)} cannot be run here even so" if kinds else ""
-    return f"the {'header' if one else 'headers'} {listed} {'was' if one else 'were'} not found: {where}{but}"
-
-
-_NOT_RUN = {  # by the names of headers
-    "mpi": "calls of MPI",
-    "pthread|future|condition_variable|semaphore|omp": "threads of the host",
-    "cublas|cufft|cusparse|cusolver|cudnn|curand|nccl|cutlass|nvml|nvshmem": "calls of NVIDIA's libraries",
-}
 
 
 def _without_probe(message: str) -> str:
