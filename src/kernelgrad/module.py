@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .errors import LookupFailed
 from .locks import COMPILING
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .kernel import Kernel
     from .programs.function import HostFunction, State
     from .runtime.variables import Variable
+
+Found = TypeVar("Found")
 
 
 class Module:
@@ -59,6 +61,30 @@ class Module:
             with COMPILING:
                 found = self._kernels.get(name) or self._compile(name)
                 self._kernels[name] = found
+        return found
+
+    def kernel(self, name: str) -> Kernel:
+        """`module[name]`, a kernel, as type checkers want it."""
+        from .kernel import Kernel
+
+        return self._of_class(name, Kernel, "kernel")
+
+    def device_function(self, name: str) -> DeviceFunction:
+        """`module[name]`, a function without launches, as type checkers want it."""
+        from .derivatives.device_function import DeviceFunction
+
+        return self._of_class(name, DeviceFunction, "device function")
+
+    def host_function(self, name: str) -> HostFunction:
+        """`module[name]`, a function that launches or allocates, as type checkers want it."""
+        from .programs.function import HostFunction
+
+        return self._of_class(name, HostFunction, "host function")
+
+    def _of_class(self, name: str, wanted: type[Found], kind: str) -> Found:
+        found = self[name]
+        if not isinstance(found, wanted):
+            raise LookupFailed(f"{name} is not a {kind}, but {found!r}")
         return found
 
     def __contains__(self, name: object) -> bool:

@@ -75,3 +75,18 @@ def test_what_functions_prints_can_be_looked_up() -> None:
         "of_type<bool, true>": 2,
         "ns::n<ns::E::Q, 200>": 201,
     }
+
+
+def test_by_kind() -> None:
+    """What type checkers are told is what comes."""
+    module = kg.compile(
+        """__device__ float f(float x) { return x * x; }
+        __global__ void k(float *y) { y[0] = f(y[0]); }
+        void run(float *y) { k<<<1, 1>>>(y); }"""
+    )
+    looked_up = {"k": module.kernel, "f": module.device_function, "run": module.host_function}
+    for name, of_its_kind in looked_up.items():
+        assert of_its_kind(name) is module[name]
+        for other in looked_up.keys() - {name}:
+            with pytest.raises(kg.LookupFailed, match=f"{other} is not a "):
+                of_its_kind(other)
