@@ -86,9 +86,9 @@ class Backward:
             self._run()
 
     def _run(self) -> None:
-        self._save_final()
         segments = self.store.segments
         try:
+            self._save_final()
             for segment in reversed(list(segments)):
                 self._reverse_segment(segment)
                 if not self.keep:
@@ -200,9 +200,11 @@ class Backward:
                 self._run_exact(base, end, middle)
             else:
                 self._checkpoints.append(inner)
-                self._reverse_span(inner, end, (*outer, middle))
-                inner.restore(self.streams)
-                self._drop(self._checkpoints.pop())
+                try:
+                    self._reverse_span(inner, end, (*outer, middle))
+                    inner.restore(self.streams)
+                finally:
+                    self._drop(self._checkpoints.pop())
             end = middle
             base.restore(self.streams)
 
@@ -302,6 +304,14 @@ class Backward:
             cell.need = None
         exact = Segment(base.start if start is None else start)
         exact.end = end
+        try:
+            self._save_steps(base, exact)
+            self._reverse_exact(exact, keep=False, was_run_again=True)
+        finally:
+            self._drop(exact)
+
+    def _save_steps(self, base: Segment, exact: Segment) -> None:
+        end = exact.end
         for number in range(exact.start, end):
             step, is_last = self.steps[number], number == end - 1
             if is_last and not step.rewrites and not step.looks_back:
@@ -314,7 +324,6 @@ class Backward:
                 self._run_step(number)
             if step.looks_back:
                 self.tape.note_left(step, number)
-        self._reverse_exact(exact, keep=False, was_run_again=True)
 
 
 def _can_wait(step: Step) -> bool:
