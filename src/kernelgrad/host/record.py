@@ -244,7 +244,7 @@ class Tape:
 
     def _split(self, cell: Cell, rest: Cell, print: int | None) -> None:
         self.store.split(cell, rest)
-        if self._state == "recording":
+        if self._state in ("recording", "recorded"):
             self.watcher.split(cell, rest, print)
         if self._reversing is not None:
             self._reversing.split(cell, rest)
