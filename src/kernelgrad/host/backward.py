@@ -25,7 +25,7 @@ from ..runtime.scratch import Scratch
 from ..runtime.streams import current_stream
 from . import transfers
 from .arrays import device_of
-from .fingerprints import DeviceChecks, check_again
+from .fingerprints import DeviceChecks, check_again, require_unchanged
 from .live_contents import LiveContents
 from .memory_map import Cell, Need, Span
 from .revolve import next_checkpoint
@@ -59,6 +59,12 @@ class Backward:
         self._held = self._on_other_streams()
         self._checkpoints: list[Segment] = []  # of this reverse
         self._contents: LiveContents | None = None
+        self._changed = self._find_changed()
+
+    def _find_changed(self) -> set[Cell]:
+        """What somebody else wrote, where steps run again."""
+        runs_again = not all(segment.exact for segment in self.store.segments)
+        return self.tape.watcher.changed_cells() if runs_again else set()
 
     def _on_other_streams(self) -> list[Any]:
         """Memory is freed on the stream it was made on: what other streams made must stay until they have waited for
@@ -75,6 +81,8 @@ class Backward:
             segment.split(cell, rest)
         if self._contents is not None:
             self._contents.split(cell, rest)
+        if cell in self._changed:
+            self._changed.add(rest)
 
     def seed(self, seeds: Seeds) -> None:
         for array, given in seeds:
@@ -86,9 +94,9 @@ class Backward:
             self._run()
 
     def _run(self) -> None:
-        self._save_final()
         segments = self.store.segments
         try:
+            self._save_final()
             for segment in reversed(list(segments)):
                 self._reverse_segment(segment)
                 if not self.keep:
@@ -134,6 +142,7 @@ class Backward:
             self._reverse_exact(segment, self.keep, was_run_again=False)
             return
         segment.restore(self.streams)
+        self._note_restored(segment.pieces)
         self._reverse_span(segment, segment.end)
         segment.restore(self.streams)
 
@@ -155,6 +164,8 @@ class Backward:
         step = self.steps[number]
         if not step.looks_back:
             self._undo(pieces)
+        if not was_run_again:
+            self._note_restored(pieces)
         self._progress.at(len(self.steps) - number)
         if (self._late or self.shadows.waits) and not on_device(step):
             if _can_wait(step):
@@ -162,6 +173,8 @@ class Backward:
                 return
             self._catch_up()
         if self.shadows.is_active(step.writes):
+            if was_run_again:
+                self._require_unchanged(number, step.reread)
             check_again(step, self.cells, was_run_again)
             self._checks.take(step, self.streams(step.device), was_run_again)
         step.reverse(self.shadows, self.keep)
@@ -200,9 +213,11 @@ class Backward:
                 self._run_exact(base, end, middle)
             else:
                 self._checkpoints.append(inner)
-                self._reverse_span(inner, end, (*outer, middle))
-                inner.restore(self.streams)
-                self._drop(self._checkpoints.pop())
+                try:
+                    self._reverse_span(inner, end, (*outer, middle))
+                    inner.restore(self.streams)
+                finally:
+                    self._drop(self._checkpoints.pop())
             end = middle
             base.restore(self.streams)
 
@@ -274,7 +289,17 @@ class Backward:
         if step.logged is not None:
             step.logged.restore(self.streams)
         else:
+            self._require_unchanged(number, step.reads)
             step.run_again(self.streams(step.device))
+
+    def _note_restored(self, pieces: list[Piece]) -> None:
+        """What the recording saved is as it was, whoever changed it since."""
+        for piece in pieces if self._changed else ():
+            self._changed -= {c for c in self._changed if piece.start <= c.start < piece.start + piece.nbytes}
+
+    def _require_unchanged(self, number: int, spans: tuple[Span, ...]) -> None:
+        if self._changed:
+            require_unchanged(number, self.steps[number], spans, self.cells, self._changed)
 
     def _save_first(self, base: Segment, number: int) -> list[Cell]:
         step = self.steps[number]
@@ -302,6 +327,14 @@ class Backward:
             cell.need = None
         exact = Segment(base.start if start is None else start)
         exact.end = end
+        try:
+            self._save_steps(base, exact)
+            self._reverse_exact(exact, keep=False, was_run_again=True)
+        finally:
+            self._drop(exact)
+
+    def _save_steps(self, base: Segment, exact: Segment) -> None:
+        end = exact.end
         for number in range(exact.start, end):
             step, is_last = self.steps[number], number == end - 1
             if is_last and not step.rewrites and not step.looks_back:
@@ -314,7 +347,6 @@ class Backward:
                 self._run_step(number)
             if step.looks_back:
                 self.tape.note_left(step, number)
-        self._reverse_exact(exact, keep=False, was_run_again=True)
 
 
 def _can_wait(step: Step) -> bool:

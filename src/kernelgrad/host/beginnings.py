@@ -38,10 +38,10 @@ class Beginning:
 
 
 class Beginnings:
-    """`store`: pays for copies. A few small ones are free."""
+    """`store`: pays for copies. A few small ones may have all that is left of a budget."""
 
     def __init__(self, store: Store):
-        self._store, self._free = store, SMALL
+        self._store, self._small = store, SMALL
 
     def before(self, step: Step, cells: Iterable[Cell]) -> None:
         """Before a step writes cells."""
@@ -64,13 +64,13 @@ class Beginnings:
         )
         made = cell.beginning = Beginning(None, cell.start, step.name, name)
         cell.is_settled = True
-        if cell.nbytes <= self._free:
-            self._free -= cell.nbytes
-        elif self._has_room(cell.nbytes):
+        if self._has_room(cell.nbytes):
             self._store.lend(made, cell.nbytes)
-        else:
-            return
-        made.memory = Scratch(cell.nbytes, cell.device, step.stream).copy_from(cell.start)
+            made.memory = Scratch(cell.nbytes, cell.device, step.stream).copy_from(cell.start)
 
     def _has_room(self, nbytes: int) -> bool:
-        return self._store.budget is None or nbytes <= self._store.room // _SHARE
+        if self._store.budget is None:
+            return True
+        is_small = nbytes <= self._small
+        self._small -= nbytes if is_small else 0
+        return nbytes <= self._store.room // (1 if is_small else _SHARE)

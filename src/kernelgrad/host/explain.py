@@ -23,7 +23,7 @@ def explain(tape: Tape) -> str:
     lines = [f"{len(tape.steps):,} steps, {tape.nbytes:,} bytes saved"]
     if tape.store.budget is not None:
         lines[0] += f" of a budget of {tape.store.budget:,} (at most {tape.store.peak:,} at a time)"
-    return "\n".join([*lines, *_steps(tape), *_saves(tape), *_segments(tape)])
+    return "\n".join([*lines, *_steps(tape), *_saves(tape), *_segments(tape), *_beginnings(tape)])
 
 
 def _steps(tape: Tape) -> list[str]:
@@ -67,3 +67,16 @@ def _segments(tape: Tape) -> list[str]:
     lines = ["", f"{steps:,} steps will be run again, from {len(thin):,} checkpoints of {held:,} bytes"]
     lines += [f"  {name} is not run again, what it wrote is kept: {why}" for name, why in logged.items()]
     return lines + [f"  {name} adds up with atomics: again to rounding" for name in sorted(sums)]
+
+
+def _beginnings(tape: Tape) -> list[str]:
+    """Copies that no reverse needs."""
+    found = {id(cell.beginning): cell.beginning for cell in tape.cells if cell.beginning is not None}
+    kept = [b for b in found.values() if b.memory is not None]
+    if not kept:
+        return []
+    lines = ["", "kept for tape.program, as long as there is room:"]
+    for name, count in Counter((b.parameter, b.step) for b in kept).items():
+        nbytes = sum(b.memory.nbytes for b in kept if (b.parameter, b.step) == name)
+        lines.append(f"  '{name[0]}', of which {name[1]} may write a part: {count:,} x, {nbytes:,} bytes")
+    return lines

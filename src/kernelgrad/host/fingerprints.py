@@ -39,6 +39,7 @@ _MIXED = np.uint64(31)  # no distance between signs of neighbouring floats, whic
 _READ = 0x100  # PyBUF_READ
 _CHANGED = "was changed since the last recorded step that used it"
 _SINCE = "was changed after the recorded launch, and its reverse reads it"
+_AGAIN = "was changed after the recorded launch, which runs again within the tape_budget"
 
 _memory = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)(
     ("PyMemoryView_FromMemory", ctypes.pythonapi)
@@ -119,8 +120,11 @@ class Watcher:
 
     def changed(self) -> list[tuple[int, int]]:
         """The ranges that somebody else wrote since the last recorded step that used them."""
+        return [(cell.start, cell.end) for cell in self.changed_cells()]
+
+    def changed_cells(self) -> set[Cell]:
         self._tensors.look_at_all()
-        return [(cell.start, cell.end) for cell in self._cells if cell.touched or self._has_changed(cell)]
+        return {cell for cell in self._cells if cell.touched or self._has_changed(cell)}
 
     def _has_changed(self, cell: Cell) -> bool:
         return cell.print is not None and self._print(cell) != cell.print
@@ -273,6 +277,17 @@ def check_again(step: Step, cells: MemoryMap, was_run_again: bool) -> None:
             continue
         if fingerprint(start, nbytes) != expected:
             raise unseen(step.name, name, _SINCE)
+
+
+def require_unchanged(number: int, step: Step, spans: Iterable[Span], cells: MemoryMap, changed: set[Cell]) -> None:
+    """When it is about to run again, or its reverse where steps did: that what it reads there is what it read.
+    `changed`: by something else, until the reverse began, and not put back since. It is as it was where steps overwrite
+    all of it before (Note [Dead contents]). Numbers are read once."""
+    numbers = {n.path for n in step.numbers}
+    for span in spans:
+        for cell in cells.cover(span) if span.name not in numbers else ():
+            if cell in changed and (cell.made < number or cell.pattern not in (None, ALL)):
+                raise unseen(step.name, span.name, _AGAIN)
 
 
 def unseen(step: str, name: str, problem: str) -> TapeError:

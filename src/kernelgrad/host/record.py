@@ -66,6 +66,7 @@ class Tape:
         self._shadows: ShadowMemory | None = None
         self._reversing: Backward | None = None
         self.launch_tapes = LaunchTapes()
+        self._keepers: list[Step] = []  # that have a tape of their own, or a log
         self.streams: dict[int, set[int]] = {}
         self.zeroed: list[Span] = []  # made by kg.zeros inside
         self.owners: list[tuple[int | None, Any]] = []  # with their devices
@@ -145,7 +146,7 @@ class Tape:
         self._reserve(written)
         patterns = self._patterns(step, written)
         try:
-            step.prepare(lambda nbytes: self.store.keep(nbytes, number))
+            step.prepare(lambda nbytes: self._keep(nbytes, number))
             step.exact_bytes = self.store.save(number, written, patterns, step.stream)
             step.run()
         except BaseException as error:
@@ -159,8 +160,21 @@ class Tape:
         self.store.step_done(number)
         if step.varies and self.store.budget is not None:
             step.logged = self.store.log(number, written, step.stream)
+        if step.tape_bytes or step.logged is not None:
+            self._keepers.append(step)
         if self.store.is_short:
-            step.drop_tape()
+            self._forget()
+
+    def _keep(self, nbytes: int, number: int) -> None:
+        self.store.keep(nbytes, number)
+        if self.store.is_short:
+            self._forget()
+
+    def _forget(self) -> None:
+        """What steps keep, besides what is in the store."""
+        for step in self._keepers:
+            step.forget()
+        self._keepers = []
 
     def _note_reads(self, step: Step, number: int) -> None:
         for span in step.idle:
@@ -188,7 +202,7 @@ class Tape:
         for cell in written:
             if not cell.is_written:
                 cell.is_written = True
-                self.store.reserved += cell.nbytes
+                self.store.reserve(cell.nbytes)
 
     def _note_saves(self, step: Step, written: list[Cell]) -> None:
         self.launch_tapes.overwritten(self.steps, step, written)
@@ -230,7 +244,7 @@ class Tape:
 
     def _split(self, cell: Cell, rest: Cell, print: int | None) -> None:
         self.store.split(cell, rest)
-        if self._state == "recording":
+        if self._state in ("recording", "recorded"):
             self.watcher.split(cell, rest, print)
         if self._reversing is not None:
             self._reversing.split(cell, rest)
@@ -270,6 +284,7 @@ class Tape:
     def _close(self, reason: str) -> None:
         self._state = reason
         self.steps, self._shadows = [], None
+        self._forget()
         for cell in self.cells:
             cell.beginning = None
         self.store.give_up()
@@ -314,6 +329,7 @@ class Tape:
                 self.watcher.count_again()
             else:
                 self.store.clear()
+                self._forget()
         self._shadows = run.shadows
 
     def _as_it_ended(self, what: str, array: Any) -> ArrayView:

@@ -77,8 +77,9 @@ class Step:
     def run_again(self, stream: int | None) -> None:
         raise NotImplementedError
 
-    def drop_tape(self) -> None:
-        """It will not be reversed."""
+    def forget(self) -> None:
+        """What it keeps: it will not be reversed any more."""
+        self.logged = None
 
     def is_counted(self, span: Span) -> bool:
         """Whether somebody counts the writes to a span."""
@@ -303,7 +304,8 @@ class LaunchStep(ArgumentStep):
     def _adjoints(self, shadow: Any, number: Any) -> tuple[Any, ...]:
         return adjoints_of(self.kernel, self.facts.listed, self.frozen, self.spans, shadow, number)
 
-    def drop_tape(self) -> None:
+    def forget(self) -> None:
+        super().forget()
         self.tape = None
 
     # ---- forward

@@ -176,6 +176,11 @@ class Store:
     def take(self, nbytes: int) -> None:
         self.nbytes += nbytes
         self.peak = max(self.peak, self.nbytes)
+        self._trim_unused()
+
+    def reserve(self, nbytes: int) -> None:
+        self.reserved += nbytes
+        self._trim_unused()
 
     def lay_aside(self, nbytes: int) -> None:
         """What was reserved is used from now on; or no more, if it is negative."""
@@ -190,6 +195,12 @@ class Store:
                 key = piece.nbytes, piece.memory.device, piece.memory.stream
                 self._unused.setdefault(key, []).append(piece.memory)
                 self._unused_bytes += piece.nbytes
+        self._trim_unused()
+
+    def _trim_unused(self) -> None:
+        """What is at hand is memory, too: it and what is held are within the budget together."""
+        if self._unused_bytes and self._unused_bytes > self.room:
+            self._drop_unused()
 
     def _drop_unused(self) -> None:
         self._unused.clear()
@@ -262,8 +273,6 @@ class Store:
 
     def require_enough(self) -> None:
         """When the recording ends. The reverse begins with what is reserved."""
-        if self._unused_bytes and self._unused_bytes > self.room:
-            self._drop_unused()
         if self.is_short:
             needed = 2 * self.reserved + self._kept
             raise TapeError(
