@@ -180,7 +180,57 @@ def rows(seed: int) -> Rows:
     return Rows(row, lane, tuple(loops), n, chosen.choice((1, 2, 3)), block)
 
 
-FAMILIES = {"divisions": case, "rows": rows}
+class Turns(NamedTuple):
+    """Stores to planes of y, each at a column and a row that come round."""
+
+    columns: str  # of a thread
+    guards: tuple[str, ...]
+    stores: tuple[tuple[int, int, int, int, int], ...]  # plane, shifts of column and row, and after how many they turn
+    pitch: int
+    plane: int
+    n: int
+    grid: int
+    block: tuple[int, int]
+
+    def kernel(self, name: str) -> str:
+        body = "".join(
+            f"y[{plane * self.plane} + (threadIdx.y + {down}) % {deep} * {self.pitch} + (c + {across}) % {wide}] = c;"
+            for plane, across, down, wide, deep in self.stores
+        )
+        guard = " && ".join(self.guards) or "true"
+        return f"__global__ void {name}(double *y, int n) {{ int c = {self.columns}; if ({guard}) {{ {body} }} }}"
+
+    def addresses(self) -> list[tuple[int, int]]:
+        wide, deep = self.block
+        found = []
+        for g in range(self.grid):
+            for t in range(wide * deep):
+                scope = {"bx": g, "x": t % wide, "y": t // wide, "bdx": wide, "bdy": deep, "n": self.n}
+                c = scope["c"] = _value(self.columns, scope)
+                if all(_value(guard, scope) for guard in self.guards):
+                    for plane, across, down, width, height in self.stores:
+                        row = (scope["y"] + down) % height * self.pitch
+                        found.append((g * wide * deep + t, plane * self.plane + row + (c + across) % width))
+        return found
+
+
+def turns(seed: int) -> Turns:
+    chosen = random.Random(seed)
+    block, grid = chosen.choice(((8, 1), (8, 3), (5, 2), (16, 4))), chosen.choice((1, 2, 3))
+    columns = chosen.choice(("blockIdx.x * blockDim.x + threadIdx.x",) * 4 + ("threadIdx.x", "2 * threadIdx.x"))
+    n = chosen.choice((block[0] * grid, block[0] * grid - 3, 7))
+    width, height = chosen.choice((n, n, n, n - 1, n + 2)), chosen.choice((block[1], block[1], block[1] + 1))
+    guards = tuple(g for g in ("c < n", "threadIdx.y < 2") if chosen.random() < 0.6)
+    stores = tuple(
+        (plane, chosen.choice((0, 1, width - 1, width, width + 1)), chosen.choice((0, 1, height - 1)), width, height)
+        for plane in range(chosen.choice((1, 2, 3)))
+    )
+    pitch = chosen.choice((width, width, width, width + 1, width - 1))
+    plane = chosen.choice((pitch * height, pitch * height, pitch * height + 2, pitch * height - 1, 0))
+    return Turns(columns, guards, stores, pitch, plane, n, grid, block)
+
+
+FAMILIES = {"divisions": case, "rows": rows, "turns": turns}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -192,7 +242,8 @@ def test_proofs_hold(family: str) -> None:
         said, executions = claims(module[name].function, one), one.addresses()
         different = len({element for _, element in executions})
         owned, once = different == len(set(executions)), different == len(executions)
-        for claim, truth in (("private", owned), ("apart", owned), ("once", once)):
+        alone = owned and len(getattr(one, "stores", (1,))) == 1
+        for claim, truth in (("private", owned), ("apart", alone), ("once", once)):
             assert truth or not said[claim], f"{claim}: {one}\n{one.kernel(name)}"
             counts[claim] += said[claim]
             counts[f"{claim}, in truth"] += truth
@@ -221,14 +272,14 @@ def reading(kernel: str) -> str:
     return re.sub(r"(y\[.*?\]) = (\w)", r"z[\2] = \1", kernel.replace(") {", ", double *z) {", 1))
 
 
-def sums_of(function: Function, nested: structure.Structure, one: Case | Rows) -> Sums:
+def sums_of(function: Function, nested: structure.Structure, one: Case | Rows | Turns) -> Sums:
     _, *numbers = (p.value for p in function.params)
     values = one.numbers.values() if isinstance(one, Case) else (one.n,)
     known = dict(zip(numbers, values, strict=False))
     return Sums(nested, Shape((one.grid, 1, 1), (*one.block, 1)), known.get)
 
 
-def claims(function: Function, one: Case | Rows) -> dict[str, bool]:
+def claims(function: Function, one: Case | Rows | Turns) -> dict[str, bool]:
     """What the analysis says of y."""
     memory, nested = roots.analyse(function), structure.analyse(function, apart=False)
     y, places, sums = function.params[0].value, places_of(nested), sums_of(function, nested, one)

@@ -291,14 +291,19 @@ def extent(basis: Basis, sums: Sums, guards: Iterable[Guard]) -> int | None:
         return sums.extents[basis]
     if any(b in sums.wrapping for b in basis.of.coefficients):
         return None
-    most = _most(basis.of, sums, guards)
+    most = int(_most(basis.of, sums, guards))  # what is divided is bounded
     return most // basis.by + 1 if basis.is_quotient else min(basis.by, most + 1)
 
 
-def _most(sum_: Affine, sums: Sums, guards: Iterable[Guard]) -> int:
-    """The greatest value of what is divided; none of it is negative."""
-    extents = [(c, extent(b, sums, guards) or sums.most.get(b, 1)) for b, c in sum_.terms]
-    most = sum_.const + sum(max(0, c * (length - 1)) for c, length in extents)
+def _length(basis: Basis, sums: Sums, guards: Iterable[Guard]) -> float:
+    """At most how many values a basis has."""
+    found = extent(basis, sums, guards) or sums.most.get(basis)
+    return inf if found is None else found
+
+
+def _most(sum_: Affine, sums: Sums, guards: Iterable[Guard]) -> float:
+    """The greatest value of a sum that is never negative."""
+    most = sum_.const + sum(max(0, c * (_length(b, sums, guards) - 1)) for b, c in sum_.terms)
     for guard in guards:
         times = _multiple(sum_, guard.sum, sums)
         if times:
@@ -318,12 +323,21 @@ def _multiple(sum_: Affine, total: Affine, sums: Sums) -> int:
 
 def greatest(sum_: Affine, sums: Sums, guards: Iterable[Guard]) -> int | None:
     """The greatest value of a sum that is never negative; None where that, or its end, is not known."""
-    endless = any(b in sums.wrapping or (sums.extents[b] is None and b not in sums.most) for b, _ in sum_.terms)
     parts = (b.of for b, _ in sum_.terms if isinstance(b, Part))
     if any(greatest(of, sums, guards) is None for of in parts) or sums.range(sum_, _LONGEST)[0] < 0:
         return None
     bounded = any(guard.sum.coefficients == sum_.coefficients for guard in guards)
-    return _most(sum_, sums, guards) if bounded or not endless else None
+    wraps = any(b in sums.wrapping for b, _ in sum_.terms)
+    most = inf if wraps and not bounded else _most(sum_, sums, guards)
+    return None if most == inf else int(most)
+
+
+def hull(sum_: Affine, sums: Sums, guards: Iterable[Guard]) -> tuple[int, int] | None:
+    """The least and greatest value of a sum that is never negative; None where they are not known."""
+    if any(b in sums.wrapping or isinstance(b, Looked) for b, _ in sum_.terms):
+        return None
+    last = greatest(sum_, sums, guards)
+    return None if last is None else (sums.range(sum_, _LONGEST)[0], last)
 
 
 def determined(bases: Iterable[Basis], sums: Sums, guards: set[Guard]) -> set[Basis]:
@@ -332,9 +346,16 @@ def determined(bases: Iterable[Basis], sums: Sums, guards: set[Guard]) -> set[Ba
     while not more <= found:
         found |= more
         parts = [b for b in found if isinstance(b, Part)]
-        known = (b for b in parts if b.other in found or extent(b.other, sums, guards) == 1)
+        known = (b for b in parts if b.other in found or extent(b.other, sums, guards) == 1 or _turns(b, sums, guards))
         more = {digit for b in known for digit in tells(b.of, sums, guards)}
     return found
+
+
+def _turns(part: Part, sums: Sums, guards: Iterable[Guard]) -> bool:
+    """Whether a remainder has no value twice, though what is divided may exceed the divisor: `(i + 1) % n`, i < n."""
+    if part.is_quotient or any(c < 0 or isinstance(b, Looked) for b, c in part.of.terms):
+        return False
+    return _most(part.of, sums, guards) - part.of.const < part.by
 
 
 def tells(sum_: Affine, sums: Sums, guards: set[Guard]) -> list[Basis]:

@@ -19,7 +19,7 @@ from ...ir.ops import Atomic, Builtin, Function, GlobalRef, Load, Store, Value
 from ...ir.traverse import walk
 from ...ir.types import I64
 from ..access.affine import Access, Affine, Basis, Guard, Shape, Sums
-from ..access.executions import Digit, determined, executions, extent, leaps, spread
+from ..access.executions import Digit, determined, executions, extent, hull, leaps, spread
 from ..promises import NOTHING, Promised
 from ..roots import Memory
 from ..structure import Place, Structure
@@ -44,8 +44,34 @@ def is_private(root: Value, memory: Memory, places: dict[int, Place], sums: Sums
         accesses.append(Access(address, size, sums.guards(places[id(op)])))
     own_block = isinstance(sums.structure.definition.get(root), GlobalRef)  # shared memory: every block has its own
     found = _settled(accesses, sums)
-    ways = ((True, ""), (False, ""), (False, "constants"), (False, "multiples"))
-    return found is not None and any(_is_injective(found, sums, own_block, w, c) for w, c in ways)
+    return found is not None and (_is_private(found, sums, own_block) or _is_private_in_parts(found, sums, own_block))
+
+
+_WAYS = ((True, ""), (False, ""), (False, "constants"), (False, "multiples"))
+
+
+def _is_private(accesses: list[Access], sums: Sums, own_block: bool) -> bool:
+    return any(_is_injective(accesses, sums, own_block, windows, apart) for windows, apart in _WAYS)
+
+
+def _is_private_in_parts(accesses: list[Access], sums: Sums, own_block: bool) -> bool:
+    """Whether each of some parts of the buffer is, which no access leaves: planes that are read in different ways."""
+    parts = parts_of_memory(accesses, sums)
+    return len(parts) > 1 and all(_is_private([accesses[k] for k in part], sums, own_block) for part in parts)
+
+
+def parts_of_memory(accesses: list[Access], sums: Sums) -> list[list[int]]:
+    """The numbers of accesses by parts of memory; none where it is not known how far one reaches."""
+    hulls = [hull(access.address, sums, access.guards) for access in accesses]
+    parts, end = list[list[int]](), -1
+    if None in hulls:
+        return parts
+    for (first, last), k in sorted((ends, k) for k, ends in enumerate(hulls) if ends is not None):
+        if first >= end:
+            parts.append([])
+        parts[-1].append(k)
+        end = max(end, last + accesses[k].size)
+    return parts
 
 
 def is_apart(store: Store, root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> bool:

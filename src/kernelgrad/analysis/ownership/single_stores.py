@@ -4,8 +4,8 @@ Executions count, not threads: each loop around a store must move its address, b
 changes by the same amount every time, or hold it at one iteration (`if (k == 3)`). All that a loop moves the address by
 is one digit, and two loops are two, so that in `y[i + a + b]` they collide. Stores by several statements are once if
 they differ by constants: the members of a struct, or the elements of different iterations that conditions hold them
-at; or if they are on the two sides of a branch: who has the element takes one of them. The adjoint of such memory can
-be read without being consumed.
+at; or if they are on the two sides of a branch: who has the element takes one of them; or in different parts of memory,
+planes say. The adjoint of such memory can be read without being consumed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..access.affine import Access, Basis, Sums
 from ..access.executions import Digit, determined, extent, leaps
 from ..roots import Memory
 from ..structure import Place
-from .private import thread_digits
+from .private import parts_of_memory, thread_digits
 from .promises import promised, settled
 
 
@@ -32,8 +32,15 @@ def is_stored_once(root: Value, memory: Memory, places: dict[int, Place], sums: 
     if None in found or not accesses:
         return not stores
     own = [places[id(op)] for op in stores]
-    return _are_apart(accesses, own, sums) and all(
-        _is_once(access, place, accesses, sums) for access, place in zip(accesses, own, strict=True)
+    if _are_once(accesses, own, sums):
+        return True
+    parts = parts_of_memory(accesses, sums)
+    return len(parts) > 1 and all(_are_once([accesses[k] for k in p], [own[k] for k in p], sums) for p in parts)
+
+
+def _are_once(accesses: list[Access], places: list[Place], sums: Sums) -> bool:
+    return _are_apart(accesses, places, sums) and all(
+        _is_once(access, place, accesses, sums) for access, place in zip(accesses, places, strict=True)
     )
 
 

@@ -20,7 +20,7 @@ from ..access.affine import Access, Affine, Basis, Guard, Part, Sums, remainder
 from ..access.executions import Executions, executions, spread
 from ..roots import Memory
 from ..structure import Place
-from .private import thread_digits
+from .private import parts_of_memory, thread_digits
 
 
 def bytes_read_once(root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> int | None:
@@ -65,8 +65,29 @@ def _last(block: Block, loads: set[int]) -> list[Load]:
 def _covered(loads: list[Load], root: Value, places: dict[int, Place], given: Sums) -> int | None:
     """By loads that are a constant apart, in all their executions: x[t], x[t + 256], x[t + 512]."""
     sums, around = executions(given), _loops(places[id(loads[0])]) if loads else []
-    together = _together([_read(op, root, places[id(op)], sums) for op in loads])
-    if together is None or any(_loops(places[id(op)]) != around for op in loads):
+    reads = [_read(op, root, places[id(op)], sums) for op in loads]
+    found = [read for read in reads if read is not None]
+    if None in reads or any(_loops(places[id(op)]) != around for op in loads):
+        return None
+    covered = _counted(found, around, sums)
+    return _counted_in_parts(found, around, sums) if covered is None else covered
+
+
+def _counted_in_parts(reads: list[Access], around: list[For | While], sums: Executions) -> int | None:
+    """Of parts of the buffer that lie one behind the other: planes that are read in different ways."""
+    parts, end = parts_of_memory(reads, sums), 0
+    for part in parts:
+        own = [reads[k]._replace(address=reads[k].address.plus(Affine(-end))) for k in part]
+        covered = _counted(own, around, sums)
+        if covered is None:
+            return None
+        end += covered
+    return end if len(parts) > 1 else None
+
+
+def _counted(reads: list[Access], around: list[For | While], sums: Executions) -> int | None:
+    together = _together(reads)
+    if together is None:
         return None
     covering = _Covering(together.guards, sums, together.extents)
     covered = covering.count(together.address, together.size)
@@ -91,10 +112,10 @@ class _Reads(NamedTuple):
     extents: dict[Basis, int]
 
 
-def _together(reads: list[Access | None]) -> _Reads | None:
+def _together(reads: list[Access]) -> _Reads | None:
     """With a digit for each step between them; guards are the same for all, or move as the addresses do."""
-    found = sorted((read for read in reads if read is not None), key=lambda read: read.address.const)
-    if len(found) < len(reads) or not found or len({read.size for read in found}) > 1:
+    found = sorted(reads, key=lambda read: read.address.const)
+    if not found or len({read.size for read in found}) > 1:
         return None
     first, terms = found[0], found[0].address.coefficients
     starts = [read.address.const - first.address.const for read in found]
@@ -197,7 +218,15 @@ class _Covering:
         return found
 
     def _digits(self, over: Affine, parts: list[tuple[Part, int]]) -> list[_Step] | None:
-        """All digits of what was divided, in any order; it takes all values from 0 on, each once."""
+        """All digits of what was divided, in any order; it takes all values from 0 on, each once. Or it takes as many
+        values, one behind the other, as a remainder has: `(i + 1) % n`."""
+        if over.const and len(parts) == 1 and _span(parts[0][0]) == (1, parts[0][0].by):
+            ((part, coefficient),) = parts
+            return (
+                [_Step(part, coefficient, part.by)]
+                if self.count(over.plus(Affine(-over.const)), 1) == part.by
+                else None
+            )
         total = self.count(over, 1)
         spans = sorted(((_span(part), part, coefficient) for part, coefficient in parts), key=lambda span: span[0])
         found, reached = [], 1
