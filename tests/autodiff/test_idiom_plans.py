@@ -55,7 +55,8 @@ def test_under_plans_that_gather(name: str) -> None:
 
 @pytest.mark.parametrize("plan", ["gathered as on a GPU", "gathered and staged"])
 @pytest.mark.parametrize(
-    "name", ["average pooling, odd", "an activation behind a convolution", "a square behind a window"]
+    "name",
+    ["average pooling, odd", "an activation behind a convolution", "a square behind a window", "a blur in a mirror"],
 )
 def test_as_text(name: str, plan: str) -> None:
     """The CUDA text of every launch, compiled by g++ against an emulation."""

@@ -69,7 +69,58 @@ def _strided_sizes(C: int, H: int, W: int, OH: int, OW: int, S: int, P: int, R: 
     return K * OH * OW, C * H * W, K * C * R * R
 
 
+BLURS = {
+    "with clamped ends": "s += w * a[min(max(y + r, 0), H - 1) * W + min(max(x + c, 0), W - 1)];",
+    "that ifs clamp": """int v = y + r, u = x + c; if (v < 0) v = 0; if (v >= H) v = H - 1; if (u < 0) u = 0;
+        if (u > W - 1) u = W - 1; s += w * a[v * W + u] * a[v * W + u];""",
+    "that conditions clamp": """int v = y + r < 0 ? 0 : y + r >= H ? H - 1 : y + r;
+        s += w * a[v * W + (x + c < 0 ? 0 : x + c > W - 1 ? W - 1 : x + c)];""",
+    "around a torus": "s += w * a[(y + r + H) % H * W + (x + c + W) % W];",
+    "in a mirror": """int v = abs(y + r), u = abs(x + c); if (v >= H) v = 2 * H - 2 - v; if (u >= W) u = 2 * W - 2 - u;
+        s += w * a[v * W + u];""",
+}
+BLURRED = {
+    f"a blur {name}": Idiom(
+        f"""{XY} if (x >= W || y >= H) return;
+        REAL s = 0;
+        for (int r = -1; r <= 1; r++) for (int c = -1; c <= 1; c++) {{ REAL w = 3 + r - 2 * c; {each} }}
+        out[y * W + x] = s;""",
+        "H W",
+        (19, 33),
+        (2048, 2048),
+        lambda H, W: (H * W, H * W),
+        lambda H, W: ((-(-W // 16), -(-H // 8)), (16, 8)),
+    )
+    for name, each in BLURS.items()
+}
+# The distributions of a lattice, read from neighbours or written to them.
+LATTICE = """{xy} if (x >= W || y >= H) return;
+    const int cx[5] = {{0, 1, -1, 0, 0}}, cy[5] = {{0, 0, 0, 1, -1}};
+    REAL f[5], rho = 0, flow = 0;
+    for (int q = 0; q < 5; q++) {{
+        int u = (x - cx[q] + W) % W, v = (y - cy[q] + H) % H;
+        f[q] = a[{read}];
+        rho += f[q]; flow += (cx[q] + 2 * cy[q]) * f[q];
+    }}
+    for (int q = 0; q < 5; q++) {{
+        int u = (x + cx[q] + W) % W, v = (y + cy[q] + H) % H;
+        out[{written}] = f[q] - (f[q] - rho * (1 + cx[q] * flow / (4 + rho * rho))) / 2;
+    }}"""
+PLANE = "(q * H + y) * W + x", "(q * H + v) * W + u"
+LATTICES = {
+    f"a lattice whose cells {name}": Idiom(
+        LATTICE.format(xy=XY, read=read, written=written),
+        "H W",
+        (13, 33),
+        (1024, 1024),
+        lambda H, W: (5 * H * W, 5 * H * W),
+        lambda H, W: ((-(-W // 16), -(-H // 8)), (16, 8)),
+    )
+    for name, read, written in (("pull", PLANE[1], PLANE[0]), ("push", PLANE[0], PLANE[1]))
+}
 IDIOMS = {
+    **BLURRED,
+    **LATTICES,
     "average pooling": Idiom(
         pool("int cnt = 0;", "cnt++;", "s / cnt"),
         "N H W OH OW",

@@ -151,9 +151,9 @@ class Gathers:
             for gather, box in gathers:
                 forms = (gather, *self._staged(gather, key, sums, finder.uses[gather.name], staged))
                 reading = byte * finder.streamed[gather.name] * gather.span
-                paying = [form for form in forms if self._pays(form, key, sums, at_any_cost, reading)]
+                paying = [form for form in forms if self._pays(form, box, key, sums, at_any_cost, reading)]
                 if paying and gather.name not in found:
-                    best = min(paying, key=lambda form: self._cost(form, key, sums))
+                    best = min(paying, key=lambda form: self._cost(form, box, key, sums))
                     found[gather.name] = Chosen(best, box, key)
                     staged.update(best.staged)
         return found
@@ -208,13 +208,10 @@ class Gathers:
         assert kernel is not None
         return kernel
 
-    def _pays(self, gather: Gather, key: PatternKey, sums: Sums, at_any_cost: bool, reading: float) -> bool:
+    def _pays(self, gather: Gather, box: Box, key: PatternKey, sums: Sums, at_any_cost: bool, reading: float) -> bool:
         """False where the gather would compute more than it saves, or cannot. What loops compute again for each
         execution is dear at any cost. `reading`: what it costs to read again what the gradient has read."""
-        if (gather, key) not in self._kernels:
-            self._kernels[gather, key] = self._built(gather, key)
-        kernel = self._kernels[gather, key]
-        if kernel is None:
+        if not self._can_be_built(gather, key):
             return False
         affordable = (
             ATOMIC_INSTRUCTIONS
@@ -224,14 +221,27 @@ class Gathers:
         )
         if at_any_cost:
             return self._again(gather, key, sums) <= _MOST_AGAIN * affordable
-        return self._cost(gather, key, sums) + reading <= affordable
+        return self._cost(gather, box, key, sums) + reading <= affordable
 
-    def _cost(self, gather: Gather, key: PatternKey, sums: Sums) -> float:
-        """Of one that can be built: of an execution, with its share of what is staged before."""
+    def _cost(self, gather: Gather, box: Box, key: PatternKey, sums: Sums) -> float:
+        """Of one that can be built: of an execution, with its share of what is staged before. Rare reads cost those
+        elements something that are not inside of the domain."""
+        whole = self._cost_of(gather, key, sums)
+        often = replace(gather, sites=tuple(site for site in gather.sites if not site.rare))
+        if often == gather or not often.sites or not self._can_be_built(often, key):
+            return whole
+        return min(whole, self._cost_of(often, key, sums) + whole * (1 - box.inner_share))
+
+    def _cost_of(self, gather: Gather, key: PatternKey, sums: Sums) -> float:
         kernel = self._kernels[gather, key]
         assert kernel is not None
         staging = _STAGING if gather.staged else 0
         return cost(kernel.function.body) + self._again(gather, key, sums) + staging
+
+    def _can_be_built(self, gather: Gather, key: PatternKey) -> bool:
+        if (gather, key) not in self._kernels:
+            self._kernels[gather, key] = self._built(gather, key)
+        return self._kernels[gather, key] is not None
 
     def _again(self, gather: Gather, key: PatternKey, sums: Sums) -> float:
         """What loops of the pattern that run again cost, beyond one iteration of each."""

@@ -2,6 +2,7 @@
 
     d_x[max(i - 1, 0)] += v            if (i - 1 >= 0) d_x[i - 1] += v; else d_x[0] += v;
     d_x[(i + 1) % n] += v              if (i + 1 < n) d_x[i + 1] += v; else d_x[i + 1 - n] += v;
+    d_x[abs(i - 1)] += v               if (i - 1 >= 0) d_x[i - 1] += v; else d_x[-(i - 1)] += v;
 
 Boundaries of grids are written that way. So gathers see places that are sums of multiples of coordinates, and
 conditions that say where they are meant.
@@ -19,26 +20,32 @@ from ....ir.traverse import descend, operands, rebuild, walk, with_body, with_op
 from ....ir.types import Scalar
 
 _MOST = 4  # choices on the way to one place
+_MOST_ROUNDS = 3  # that a remainder's dividend goes through
 
 
-class _Choice(NamedTuple):
-    """Which of two values another is: by a comparison of `left` and `right`, or by a condition."""
+class _Way(NamedTuple):
+    """One of the values that a choice has: `taken` less so many times another, or the negative of that. It has it if it
+    comes so far and `left`, less the same, compares with `right`, or if `left` holds; the last one has no test."""
 
-    test: str
-    left: Value
-    right: Value | None
-    first: Value
-    second: Value
-    less: Value | None = None  # is taken off the second
+    taken: Value
+    test: str | None = None
+    left: Value | None = None
+    right: Value | int | None = None
+    less: Value | None = None
+    times: int = 0
+    negative: bool = False
+
+
+_Choice = tuple[_Way, ...]
 
 
 def in_pieces(function: Function, sums: Sums) -> tuple[Function, tuple[int, ...]]:
-    """The function with such updates, where their places are made of choices; and of which, by numbers of operations:
-    that depends on the launch."""
+    """The function with such updates, where their places are made of choices; and of which, by numbers of operations
+    and of their ways: that depends on the launch."""
     pieces = _Pieces(sums)
     body = pieces.block(function.body)
-    numbers = (k for k, op in enumerate(walk(function.body)) if not pieces.found.isdisjoint(op.results))
-    return with_body(function, body), tuple(numbers)
+    ways = ((k, pieces.found[v]) for k, op in enumerate(walk(function.body)) for v in op.results if v in pieces.found)
+    return with_body(function, body), tuple(number for pair in ways for number in pair)
 
 
 def has_choices(ptr: Value, sums: Sums) -> bool:
@@ -49,14 +56,14 @@ def has_choices(ptr: Value, sums: Sums) -> bool:
 class _Pieces:
     def __init__(self, sums: Sums):
         self.sums, self.definition = sums, sums.structure.definition
-        self.found: set[Value] = set()
+        self.found: dict[Value, int] = {}  # how many ways each has
 
     def block(self, block: Block) -> Block:
         ops = list[Op]()
         for op in block.ops:
             choices = list(self.choices(op.ptr)) if isinstance(op, Atomic) and op.kind == "add" else []
             if isinstance(op, Atomic) and 0 < len(choices) <= _MOST:
-                self.found.update(choices)
+                self.found.update({value: len(self.choice(value) or ()) for value in choices})
                 b = Builder(op.span)
                 self._branch(b, op, choices, {})
                 ops += b.ops
@@ -74,10 +81,8 @@ class _Pieces:
                 return
             seen.add(value)
             choice = self.choice(value)
-            inner = operands(op) if choice is None else (choice.first, choice.second, choice.left, choice.right)
-            for operand in inner:
-                if operand is not None:
-                    visit(operand)
+            for operand in operands(op):
+                visit(operand)
             if choice is not None:
                 done.append(value)
 
@@ -94,40 +99,61 @@ class _Pieces:
             return None
         match self.definition.get(value):
             case Apply("select", (cond, first, second)):
-                return _Choice("", cond, None, first, second)
+                return _Way(first, "", cond), _Way(second)
             case Apply("max", (first, second)):
-                return _Choice("ge", first, second, first, second)
+                return _Way(first, "ge", first, second), _Way(second)
             case Apply("min", (first, second)):
-                return _Choice("le", first, second, first, second)
-            case Apply("rem", (over, by)) if self._comes_round_once(over, by):
-                return _Choice("lt", over, by, over, over, less=by)
+                return _Way(first, "le", first, second), _Way(second)
+            case Apply("abs", (of,)):
+                return _Way(of, "ge", of, 0), _Way(of, negative=True)
+            case Apply("rem", (over, by)):
+                return self._rounds(over, by)
         return None
 
-    def _comes_round_once(self, over: Value, by: Value) -> bool:
+    def _rounds(self, over: Value, by: Value) -> _Choice | None:
+        """Of a remainder: its dividend less as many divisors as it has, which differ by few."""
         sum_, end = self.sums.of(over), self.sums.of(by)
         if sum_ is None or end is None or end.terms or any(basis in self.sums.wrapping for basis, _ in sum_.terms):
-            return False
+            return None
         low, high = self.sums.range(sum_, 1 << 62)
-        return low >= 0 and high < 2 * end.const
+        if low < 0 or end.const <= 0 or high // end.const - low // end.const >= _MOST_ROUNDS:
+            return None
+        *others, last = range(low // end.const, high // end.const + 1)
+        return (*(_Way(over, "lt", over, by, by, k) for k in others), _Way(over, less=by, times=last))
 
     def _branch(self, b: Builder, op: Atomic, choices: list[Value], known: dict[Value, Value]) -> None:
         if not choices:
             b.atomic("add", self._copy(b, op.ptr, known), op.args[0])
             return
-        value, *others = choices
-        choice = self.choice(value)
+        choice = self.choice(choices[0])
         assert choice is not None
-        cond = self._copy(b, choice.left, known)
-        if choice.right is not None:
-            cond = b.apply(choice.test, cond, self._copy(b, choice.right, known))
-        sides = list[Block]()
-        for taken, less in ((choice.first, None), (choice.second, choice.less)):
-            with b.region() as region:
-                found = self._copy(b, taken, known)
-                found = found if less is None else b.apply("sub", found, self._copy(b, less, known))
-                self._branch(b, op, others, {**known, value: found})
-            sides.append(region.block())
-        b.if_(cond, sides[0], sides[1])
+        self._ways(b, op, choices, choice, known)
+
+    def _ways(self, b: Builder, op: Atomic, choices: list[Value], ways: _Choice, known: dict[Value, Value]) -> None:
+        value, *rest = choices
+        way, *others = ways
+        with b.region() as region:
+            self._branch(b, op, rest, {**known, value: self._taken(b, way, known)})
+        if way.left is None:
+            b.ops += region.ops
+            return
+        cond = self._copy(b, way.left, known)
+        if way.test and way.right is not None:
+            right = b.constant(way.right, cond.type) if isinstance(way.right, int) else self._copy(b, way.right, known)
+            cond = b.apply(way.test, self._less(b, cond, way, known), right)
+        with b.region() as otherwise:
+            self._ways(b, op, choices, tuple(others), known)
+        b.if_(cond, region.block(), otherwise.block())
+
+    def _taken(self, b: Builder, way: _Way, known: dict[Value, Value]) -> Value:
+        found = self._less(b, self._copy(b, way.taken, known), way, known)
+        return b.apply("neg", found) if way.negative else found
+
+    def _less(self, b: Builder, value: Value, way: _Way, known: dict[Value, Value]) -> Value:
+        for _ in range(way.times):
+            assert way.less is not None
+            value = b.apply("sub", value, self._copy(b, way.less, known))
+        return value
 
     def _copy(self, b: Builder, value: Value, known: dict[Value, Value]) -> Value:
         """A value with what is known put in the place of choices."""

@@ -127,6 +127,12 @@ class Box:
     axes: tuple[tuple[tuple[int, int], ...], ...] = ()
     told: tuple[tuple[str, int], ...] = ()
 
+    @property
+    def inner_share(self) -> float:
+        """The part of its elements that is in `inner`."""
+        elements = math.prod(self.extents)
+        return math.prod(max(0, high - low + 1) for low, high in self.inner) / elements if elements else 0.0
+
 
 def range_names(site: int, coordinate: Coordinate) -> tuple[str, str]:
     """What the launch tells of a coordinate that a site, by its number, is summed over: its first and last value."""
