@@ -93,6 +93,24 @@ BLURRED = {
     )
     for name, each in BLURS.items()
 }
+EDGES = {
+    "by equality": "if (x == 0 || y == 0 || x == W - 1 || y == H - 1) {{ out[k] = a[k]; return; }} {inside}",
+    "by inequality": "if (x != 0 && y != 0 && x != W - 1 && y != H - 1) {{ {inside} }} else out[k] = a[k];",
+    "the other way round": "if (0 == x || y < 1 || W - 1 == x || y > H - 2) out[k] = 2 * a[k]; else {{ {inside} }}",
+    "one by one": "if (x == 0) {{ out[k] = a[k]; return; }} if (x == W - 1 || y == 0 || y + 1 == H) return; {inside}",
+}
+EDGED = {
+    f"a grid with an edge {name}": Idiom(
+        f"{XY} if (x >= W || y >= H) return; int k = y * W + x; "
+        + edge.format(inside="out[k] = (a[k - 1] + 2 * a[k + 1] + 3 * a[k - W] + 4 * a[k + W]) / 4;"),
+        "H W",
+        (19, 33),
+        (2048, 2048),
+        lambda H, W: (H * W, H * W),
+        lambda H, W: ((-(-W // 16), -(-H // 8)), (16, 8)),
+    )
+    for name, edge in EDGES.items()
+}
 # The distributions of a lattice, read from neighbours or written to them.
 LATTICE = """{xy} if (x >= W || y >= H) return;
     const int cx[5] = {{0, 1, -1, 0, 0}}, cy[5] = {{0, 0, 0, 1, -1}};
@@ -120,6 +138,7 @@ LATTICES = {
 }
 IDIOMS = {
     **BLURRED,
+    **EDGED,
     **LATTICES,
     "average pooling": Idiom(
         pool("int cnt = 0;", "cnt++;", "s / cnt"),

@@ -19,6 +19,7 @@ from ...analysis.structure import Place as StructurePlace
 from ...analysis.structure import analyse
 from ...analysis.tuning import PLAIN
 from ...autodiff.accumulate.choice import USUAL
+from ...autodiff.accumulate.gather.ends import with_bounds
 from ...autodiff.accumulate.gather.kernel import Emitted, emitted_gather
 from ...autodiff.accumulate.gather.pattern import Finder
 from ...autodiff.accumulate.gather.pieces import has_choices, in_pieces
@@ -59,13 +60,14 @@ Step = tuple[Kernel, Launch, dict[str, Supplied]]  # a launch besides the gradie
 class PatternKey(NamedTuple):
     """What a pattern is made for: adjoints that are wanted, outputs that are kept, and stores that are apart. `loops`:
     those that are written anew for all threads to have the same bounds. `pieces`: choices, by their numbers, for whose
-    sides updates are written anew."""
+    sides updates are written anew. `bounds`: comparisons, by their numbers, that are written as others."""
 
     listed: tuple[str, ...]
     kept: tuple[str, ...]
     apart: frozenset[Place]
     loops: tuple[Rectangle, ...] = ()
     pieces: tuple[int, ...] = ()
+    bounds: tuple[tuple[int, str], ...] = ()
 
 
 class Chosen(NamedTuple):
@@ -107,34 +109,46 @@ class Gathers:
         candidates = [(name, nbytes) for name, nbytes in sizes if _might(name, prepared, sums)]
         if not candidates or options.may_alias or options.mode == "split":
             return ()
-        key = PatternKey(options.listed, kept_outputs(prepared, sums), apart)
-        pattern = self._pattern(key)
-        if pattern is None:
+        suited = self._suited(PatternKey(options.listed, kept_outputs(prepared, sums), apart), prepared, sums)
+        if suited is None:
             return ()
-        own = _sums_of(pattern.function, prepared, sums)
-        loops = rectangles(pattern.function, own)
-        if loops:
-            key = key._replace(loops=tuple(loops))
-            pattern = self._patterns[key] = self._patterns.get(key) or self._in_rectangles(pattern, key)
-            own = _sums_of(pattern.function, prepared, sums, told(loops))
-        whole, choices = in_pieces(pattern.function, own)
-        if choices:
-            key = key._replace(pieces=choices)
-            pattern = self._patterns[key] = self._patterns.get(key) or _Pattern(whole, pattern.derivation)
-            own = _sums_of(pattern.function, prepared, sums, told(loops))
+        pattern, key, own, bounds = suited
         finder = Finder(pattern.function, own, in_blocks, in_parts=not options.deterministic)
         shadows = {p.name: p.value for p in pattern.function.params}
         gathers = list[tuple[Gather, Box]]()
         for name, nbytes in candidates:
             chosen = finder.find(name, shadows[pattern.derivation.adjoints[name].name], nbytes, name in owned)
             if chosen is not None:
-                box = replace(chosen[1], told=(*chosen[1].told, *told(loops).items()))
+                box = replace(chosen[1], told=(*chosen[1].told, *bounds.items()))
                 writes = chosen[0].covers and chosen[0].parts == 1 and name in assigned
                 gathers.append((replace(chosen[0], writes=writes), box))
         found = self._paying(gathers, key, own, finder, options.deterministic)
         if not _read_inputs(prepared) <= found.keys():  # the gradient's own launch reads everything once more
             found = self._paying(gathers, key, own, finder, options.deterministic, _STREAMED)
         return tuple(found[gather.name] for gather, _ in gathers if gather.name in found)
+
+    def _suited(
+        self, key: PatternKey, prepared: Prepared, sums: Sums
+    ) -> tuple[_Pattern, PatternKey, Executions, dict[str, int]] | None:
+        """The pattern, written so that places and conditions are sums in this launch; what is known of it, and what its
+        loops are told."""
+        pattern = self._pattern(key)
+        if pattern is None:
+            return None
+        own = _sums_of(pattern.function, prepared, sums)
+        loops = rectangles(pattern.function, own)
+        bounds = told(loops)
+        if loops:
+            key = key._replace(loops=tuple(loops))
+            pattern = self._patterns[key] = self._patterns.get(key) or self._in_rectangles(pattern, key)
+            own = _sums_of(pattern.function, prepared, sums, bounds)
+        for name, rewrite in (("pieces", in_pieces), ("bounds", with_bounds)):
+            function, changed = rewrite(pattern.function, own)
+            if changed:
+                key = key._replace(**{name: changed})
+                pattern = self._patterns[key] = self._patterns.get(key) or _Pattern(function, pattern.derivation)
+                own = _sums_of(pattern.function, prepared, sums, bounds)
+        return pattern, key, own, bounds
 
     def _paying(
         self,
