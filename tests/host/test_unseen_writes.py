@@ -100,3 +100,43 @@ def test_numbers_are_read_once() -> None:
         found.append((tape.grad(u), tape.grad(k)))
     np.testing.assert_array_equal(found[0][0], found[1][0])
     np.testing.assert_array_equal(found[0][1], found[1][1])
+
+
+def test_what_reverses_read_is_looked_at_before_each_of_them() -> None:
+    """Tensors too large for fingerprints: the first reverse runs steps again, and the second one knows as well what the
+    launches that do not run again read."""
+    torch = pytest.importorskip("torch")
+    n = (1 << 17) + 1
+    u, v, z, last = (torch.full((n,), value, dtype=torch.float64) for value in (0.5, 0.0, 0.1, 0.2))
+    product = kg.compile("""
+    __global__ void product(double *y, const double *x, const double *z, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] = x[i] + z[i] * x[i] * x[i];
+    }
+    """)["product"]
+    with kg.record(tape_budget=6 * u.nbytes) as tape:
+        for k in range(10):
+            product[(n + 255) // 256, 256](v, u, last if k == 9 else z, n)
+            u, v = v, u
+    assert not all(segment.exact for segment in tape.store.segments) and tape.store.segments[-1].exact
+    tape.backward(u, torch.ones_like(u), keep=True)
+    last.mul_(2)
+    with pytest.raises(kg.TapeError, match="product: the memory of 'z' was changed after the recorded launch"):
+        tape.backward(u, torch.ones_like(u), keep=True)
+
+
+def test_points_that_are_watched_read_nothing_again() -> None:
+    """What memory holds there does not matter when steps run again."""
+    answers = []
+    for budget in (None, 288, 384):
+        u, v, z = np.linspace(0.1, 0.8, N), np.zeros(N), np.linspace(0.2, 0.9, N)
+        with kg.record(tape_budget=budget) as tape:
+            point = tape.watch(z)
+            for _ in range(20):
+                MODULE["square"][1, 32](v, u, N)
+                MODULE["square"][1, 32](u, v, N)
+        z += 1
+        tape.backward(u, np.ones(N))
+        assert not tape.grad(point).any()
+        answers.append(tape.grad(u))
+    np.testing.assert_allclose(answers[1:], answers[:1] * 2, rtol=1e-12)

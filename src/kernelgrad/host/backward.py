@@ -27,11 +27,11 @@ from . import transfers
 from .arrays import device_of
 from .fingerprints import DeviceChecks, check_again, require_unchanged
 from .live_contents import LiveContents
-from .memory_map import Cell, Need, Span
+from .memory_map import Cell, Span
 from .revolve import next_checkpoint
 from .segments import Capture, Piece, Segment, Streams
 from .shadow_memory import ShadowMemory, on_device
-from .steps import ArgumentStep, CopyStep, FillStep, LaunchStep, Step
+from .steps import ArgumentStep, CopyStep, FillStep, LaunchStep, Step, WatchStep
 
 if TYPE_CHECKING:
     from .record import Tape
@@ -59,6 +59,7 @@ class Backward:
         self._held = self._on_other_streams()
         self._checkpoints: list[Segment] = []  # of this reverse
         self._contents: LiveContents | None = None
+        self._needed: set[Cell] = set()  # whose contents reverses of steps that were run again read
         self._changed = self._find_changed()
 
     def _find_changed(self) -> set[Cell]:
@@ -81,8 +82,9 @@ class Backward:
             segment.split(cell, rest)
         if self._contents is not None:
             self._contents.split(cell, rest)
-        if cell in self._changed:
-            self._changed.add(rest)
+        for known in (self._changed, self._needed):
+            if cell in known:
+                known.add(rest)
 
     def seed(self, seeds: Seeds) -> None:
         for array, given in seeds:
@@ -288,7 +290,7 @@ class Backward:
         step = self.steps[number]
         if step.logged is not None:
             step.logged.restore(self.streams)
-        else:
+        elif not isinstance(step, WatchStep):
             self._require_unchanged(number, step.reads)
             step.run_again(self.streams(step.device))
 
@@ -310,21 +312,14 @@ class Backward:
             base.captured[cell] = Capture(True, True, None, -1, -1)
         return written
 
-    def _note_reread(self, step: Step, number: int) -> None:
-        for span in step.reread:
-            for cell in self.cells.cover(span):
-                cell.need = cell.need or Need(number, step.name, span.name)
-
     def _save_exact(self, exact: Segment, number: int, written: list[Cell], stream: int | None) -> None:
-        self.store.copy(exact, number, [(cell, False) for cell in written if cell.need is not None], stream)
-        for cell in written:
-            cell.need = None
+        self.store.copy(exact, number, [(cell, False) for cell in written if cell in self._needed], stream)
+        self._needed.difference_update(written)
 
     def _run_exact(self, base: Segment, end: int, start: int | None = None) -> None:
         """Runs steps again so that each can be undone, and reverses them. The last one is not run, where its reverse
         takes memory as it was before it."""
-        for cell in self.cells:
-            cell.need = None
+        self._needed.clear()
         exact = Segment(base.start if start is None else start)
         exact.end = end
         try:
@@ -339,14 +334,14 @@ class Backward:
             step, is_last = self.steps[number], number == end - 1
             if is_last and not step.rewrites and not step.looks_back:
                 break
-            self._note_reread(step, number)
+            self._needed.update(self.cells.covers(step.reread))
             written = self._save_first(base, number)
             if exact.length > 1:
                 self._save_exact(exact, number, written, self.streams(step.device))
             if not is_last or step.looks_back:
                 self._run_step(number)
             if step.looks_back:
-                self.tape.note_left(step, number)
+                self._needed.update(written)
 
 
 def _can_wait(step: Step) -> bool:

@@ -232,11 +232,11 @@ class Tape:
             cell.first = cell.first or ("read" if step.writes_outside(cell) else "written")
             cell.need, cell.is_read, cell.made = None, False, len(self.steps)
         if step.looks_back:
-            self.note_left(step, len(self.steps))
+            self._note_left(step, len(self.steps))
         if step.device is not None:
             self.streams.setdefault(step.device, set()).add(step.stream or 0)
 
-    def note_left(self, step: Step, number: int) -> None:
+    def _note_left(self, step: Step, number: int) -> None:
         """What it left is read by its reverse."""
         for span in step.writes:
             for cell in self.cells.cover(span):

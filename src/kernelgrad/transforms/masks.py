@@ -21,6 +21,7 @@ are made so, too.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -54,6 +55,7 @@ from ..ir.types import BOOL, I32, U32, Scalar
 from . import simplify
 
 _MOST = 6  # guards of a value
+_TRIED = 8  # times that a carried adjoint is taken to be only scaled, and is not: loops around it try it again
 _AGAIN = "rare: an adjoint of zero met an infinity; again, with tests for zero"
 _RUN_AGAIN = (Load, If, For)
 _SCALED = frozenset(("mul", "div", "fast_div", "ldexp"))  # by something: the first argument, of `mul` also the second
@@ -115,6 +117,7 @@ class _Masks:
         self.definition: dict[Value, Op] = {}
         self.scopes: list[dict[tuple[Value, tuple[Value, ...]], Value]] = []
         self.masked = 0  # how many tests there are so far
+        self.failed = Counter[Value]()  # of what loops carry: how often it was not only scaled
         self.changed = False
         self.careful = False
 
@@ -306,7 +309,7 @@ class _Masks:
     def scaling(self, op: For) -> int:
         """How many tests are in the loop. Carried adjoints that are only scaled keep the guards they have before it."""
         args = op.body.args[1:]
-        starts = {k: self.of(v) for k, v in enumerate(op.inits) if self.is_adjoint(args[k]) and self.number(v) is None}
+        starts = {k: self.of(v) for k, v in enumerate(op.inits) if self.may_be_scaled(args[k], v)}
         while True:
             before = self.masked
             self.known.update({arg: Guarded(arg) for arg in args})
@@ -315,6 +318,7 @@ class _Masks:
             changed = {k for k, start in starts.items() if not self.is_scaled(op.body.results[k], start)}
             if not changed:
                 break
+            self.failed.update(args[k] for k in changed)
             starts = {k: start for k, start in starts.items() if k not in changed}
         tests = self.masked - before
         inits = tuple(starts[k].raw if k in starts else self.exact(v) for k, v in enumerate(op.inits))
@@ -323,6 +327,9 @@ class _Masks:
             {op.results[k]: Guarded(op.results[k], start.following, False) for k, start in starts.items()}
         )
         return tests
+
+    def may_be_scaled(self, carried: Value, start: Value) -> bool:
+        return self.is_adjoint(carried) and self.number(start) is None and self.failed[carried] < _TRIED
 
     def is_scaled(self, value: Value, start: Guarded) -> bool:
         """Whether an iteration only scales what it is given: a select in it may have left a zero for the next one."""

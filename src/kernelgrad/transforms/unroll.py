@@ -10,6 +10,7 @@ from ..ir.traverse import blocks, clone, rebuild, substitute, walk, with_body
 from ..ir.types import Scalar
 
 _LONGEST = 64  # iterations of a while loop that are counted
+_MOST = 1 << 12  # operations that a loop may become, with those in it: each level of them multiplies
 
 
 def iterations(loop: For, constants: dict[Value, int]) -> range | None:
@@ -61,8 +62,9 @@ def _note(op: Op, constants: dict[Value, int]) -> None:
                 constants[op.result] = number
 
 
-def unroll(function: Function, chosen: Callable[[For | While], bool]) -> Function:
-    """The function with the chosen loops, all of a constant number of iterations, replaced by these."""
+def unroll(function: Function, chosen: Callable[[For | While], bool], most: int = _MOST) -> Function:
+    """The function with the chosen loops, all of a constant number of iterations, replaced by these; inner ones first,
+    as long as that is not more than so many operations."""
     constants = constants_of(function)
 
     def block(b: Block) -> Block:
@@ -72,10 +74,9 @@ def unroll(function: Function, chosen: Callable[[For | While], bool]) -> Functio
             # Choose by the original: rebuilding gives a new object.
             count = trips(op, constants) if isinstance(op, For | While) and chosen(op) else None
             op = rebuild(op, lambda v: mapping.get(v, v), lambda inner: substitute(block(inner), mapping))
-            if count is None:
+            if count is None or not isinstance(op, For | While) or copies_of(op, count) > most:
                 ops.append(op)
             else:
-                assert isinstance(op, For | While)
                 copies = _Copies(constants)
                 results = copies.counted(op) if isinstance(op, For) else copies.while_(op, count)
                 mapping.update(zip(op.results, results, strict=True))

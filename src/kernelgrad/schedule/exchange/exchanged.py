@@ -230,5 +230,5 @@ def _written_out(function: Function, module: Module, memory: frozenset[str], wid
         chosen |= {id(op) for op in short} if is_long and adding and copies <= _MOST_COPIES else set()
     if not chosen:
         return function
-    plain = simplify.run(unroll(function, lambda op: id(op) in chosen), module)
+    plain = simplify.run(unroll(function, lambda op: id(op) in chosen, _MOST_COPIES), module)
     return sums.at_most(simplify.run(loads.run(plain, module), module), module, memory, _SHORT, wide)
