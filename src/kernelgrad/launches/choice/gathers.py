@@ -54,20 +54,20 @@ _BLOCKS = ((WIDTH,), (32, 8), (32, 8, 1))
 
 
 Launched = Launch | KnownLaunch
+_Rewrite = Callable[[Function, Sums], tuple[Function, tuple[object, ...]]]  # and what of it depends on the launch
 Step = tuple[Kernel, Launch, dict[str, Supplied]]  # a launch besides the gradient's own, and what it is told
 
 
 class PatternKey(NamedTuple):
     """What a pattern is made for: adjoints that are wanted, outputs that are kept, and stores that are apart. `loops`:
-    those that are written anew for all threads to have the same bounds. `pieces`: choices, by their numbers, for whose
-    sides updates are written anew. `bounds`: comparisons, by their numbers, that are written as others."""
+    those that are written anew for all threads to have the same bounds. `written`: choices, by their numbers, for
+    whose sides updates are written anew, and comparisons that are written as others."""
 
     listed: tuple[str, ...]
     kept: tuple[str, ...]
     apart: frozenset[Place]
     loops: tuple[Rectangle, ...] = ()
-    pieces: tuple[int, ...] = ()
-    bounds: tuple[tuple[int, str], ...] = ()
+    written: tuple[tuple[object, ...], ...] = ()
 
 
 class Chosen(NamedTuple):
@@ -142,10 +142,11 @@ class Gathers:
             key = key._replace(loops=tuple(loops))
             pattern = self._patterns[key] = self._patterns.get(key) or self._in_rectangles(pattern, key)
             own = _sums_of(pattern.function, prepared, sums, bounds)
-        for name, rewrite in (("pieces", in_pieces), ("bounds", with_bounds)):
+        rewrites: tuple[_Rewrite, ...] = (in_pieces, with_bounds)
+        for rewrite in rewrites:
             function, changed = rewrite(pattern.function, own)
             if changed:
-                key = key._replace(**{name: changed})
+                key = key._replace(written=(*key.written, changed))
                 pattern = self._patterns[key] = self._patterns.get(key) or _Pattern(function, pattern.derivation)
                 own = _sums_of(pattern.function, prepared, sums, bounds)
         return pattern, key, own, bounds
