@@ -11,6 +11,7 @@ import pytest
 
 import kernelgrad as kg
 from kernelgrad.cache import Recent
+from kernelgrad.locks import compiling
 from kernelgrad.runtime import cpu
 
 SQUARE = "__global__ void k(double *y, const double *x) { y[threadIdx.x] = x[threadIdx.x] * x[threadIdx.x]; }"
@@ -92,3 +93,16 @@ def _doubled(u: Any) -> None:
 @_doubled.reverse
 def _(u: Any, d_u: Any) -> None:
     d_u *= 2
+
+
+def test_passes_are_seldom_stopped_to_look_for_cycles() -> None:
+    usual = gc.get_threshold()
+    try:
+        gc.set_threshold(700, 10, 10)
+        nested = compiling(lambda: (compiling(gc.get_threshold)(), gc.get_threshold()))()
+        assert nested == ((50_000, 10, 10), (50_000, 10, 10))
+        assert gc.get_threshold() == (700, 10, 10)
+        gc.set_threshold(0, 10, 10)  # never: that is the user's choice
+        assert compiling(gc.get_threshold)() == (0, 10, 10)
+    finally:
+        gc.set_threshold(*usual)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src"
-FILES, EDGES = 159, 553  # entered, and calls from file to file
+FILES, EDGES = 159, 548  # entered, and calls from file to file
 LOADED = 188  # modules
 WALK = """
 import gc, json, os, sys, threading

@@ -15,6 +15,7 @@ An interrupt while a lock is held releases it and leaves nothing half made: resu
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -26,6 +27,8 @@ from weakref import WeakSet
 T = TypeVar("T")
 
 _FORK_WAITS = 120.0  # seconds for a compilation in another thread; the child then has to do without a consistent LLVM
+
+_OBJECTS = 50_000  # that passes make from one search for cycles to the next
 
 _locks: WeakSet[Any] = WeakSet()
 
@@ -106,10 +109,26 @@ def compiling(function: F) -> F:
 
     @wraps(function)
     def locked(*args: Any, **keywords: Any) -> Any:
-        with COMPILING:
+        with COMPILING, _collecting_rarely():
             return function(*args, **keywords)
 
     return locked  # type: ignore[return-value]
+
+
+@contextmanager
+def _collecting_rarely() -> Iterator[None]:
+    """Passes make very many small objects and few cycles, for which Python would look after every 700 of them. Who has
+    it look less often than we do, or never, has their way."""
+    usual = gc.get_threshold()
+    if not 0 < usual[0] < _OBJECTS:
+        yield
+        return
+    gc.set_threshold(_OBJECTS, *usual[1:])
+    try:
+        yield
+    finally:
+        if gc.get_threshold()[0] == _OBJECTS:
+            gc.set_threshold(*usual)
 
 
 def handed_over() -> AbstractContextManager[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from ..ir.effects import PURE
 from ..ir.ops import (
     Alloca,
     Apply,
@@ -31,6 +32,8 @@ from ..ir.ops import (
 from ..ir.traverse import blocks, free_values, operands, walk
 from ..ir.types import Array, Pointer
 from .roots import analyse
+
+_OF_OPERANDS = frozenset((*PURE, Load)) - {GlobalRef}
 
 
 def adjoint_values(function: Function, memory: frozenset[str]) -> set[Value]:
@@ -60,6 +63,10 @@ class _Search:
         return before != (len(self.found), len(self.memory))
 
     def visit(self, op: Op) -> None:
+        if type(op) in _OF_OPERANDS:  # as most are
+            if not self.found.isdisjoint(operands(op)):
+                self.found.update(op.results)
+            return
         match op:
             case If(_, then, orelse):
                 self.flow(op.results, then.results, orelse.results)

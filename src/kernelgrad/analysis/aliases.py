@@ -11,6 +11,7 @@ _Sum = tuple[int, dict[Value, int]]
 Group = tuple[Value, frozenset[tuple[Value, int]] | None]  # an array, and what its indices have in common
 _WRAP = 1 << 32
 _LINEAR = frozenset(("convert", "add", "sub", "mul"))
+_NUMBERS = frozenset((Apply, Constant))
 _MOST_TERMS = 64  # of an index; a longer sum is a number of its own
 
 
@@ -28,10 +29,12 @@ class Aliases:
         self._spots: dict[Value, tuple[Value, Group, int]] = {}
         self._variables: dict[Value, str] = {}
         for op in walk(function.body):
-            if isinstance(op, Offset | Apply | Constant):
+            if type(op) in _NUMBERS:  # as most are
                 self._definition[op.result] = op
-            if isinstance(op, Offset | Member | PtrCast):
+            elif isinstance(op, Offset | Member | PtrCast):
                 self._root[op.result] = self._root.get(op.ptr, op.ptr)
+                if isinstance(op, Offset):
+                    self._definition[op.result] = op
             elif isinstance(op, Alloca | GlobalRef):
                 self._named.add(op.result)
                 if isinstance(op, Alloca):

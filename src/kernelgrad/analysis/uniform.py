@@ -31,6 +31,7 @@ from .machine import WARP
 from .passed import only_read
 
 _UNIFORM_BUILTINS = frozenset(("block_idx", "block_dim", "grid_dim", "warp_size"))
+_OF_OPERANDS, _MOVED = frozenset(OF_OPERANDS), frozenset((Offset, Member, PtrCast))  # pointers, with their memory
 _LANE_WIDE = frozenset(("vote_any", "vote_all", "vote_uni", "vote_ballot"))
 
 
@@ -76,7 +77,7 @@ class _Varying:
                 break
 
     def any(self, *values: Value) -> bool:
-        return any(v in self.values for v in values)
+        return not self.values.isdisjoint(values)
 
     def mark(self, values: tuple[Value, ...], reason: bool = True) -> None:
         if reason:
@@ -87,12 +88,14 @@ class _Varying:
             self.visit(op)
 
     def visit(self, op: Op) -> None:
-        match op:
-            case Offset(ptr) | Member(ptr) | PtrCast(ptr) if ptr in self.read_only:
+        kind = type(op)
+        if kind in _OF_OPERANDS:  # as most are
+            if kind in _MOVED and op.ptr in self.read_only:  # type: ignore[attr-defined]
                 self.read_only.add(op.result)
-                self.mark(op.results, self.any(*operands(op)))
-            case _ if isinstance(op, OF_OPERANDS):
-                self.mark(op.results, self.any(*operands(op)))
+            if not self.values.isdisjoint(operands(op)):
+                self.values.update(op.results)
+            return
+        match op:
             case Builtin(name, axis):
                 self.mark(op.results, name not in _UNIFORM_BUILTINS and (name, axis) not in self.alike)
             case Load(ptr, volatile):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..errors import UNKNOWN, Span
+from .constructors import constructor
 from .types import Space, Struct, Type
 
 
@@ -460,3 +461,12 @@ class Module:
     functions: Mapping[str, Function] = field(default_factory=dict)
     globals: Mapping[str, Global] = field(default_factory=dict)
     structs: Mapping[str, Struct] = field(default_factory=dict)
+
+
+# ---- construction -------------------------------------------------------------------------------------------------
+
+OPERATIONS = [kind for kind in list(globals().values()) if isinstance(kind, type) and issubclass(kind, Op)]
+_SET_RESULT = "if len(results) == 1: set_result(self, results[0])"  # as `Op.__post_init__`
+for _kind in OPERATIONS:
+    _kind.__init__ = constructor(_kind, _SET_RESULT, set_result=vars(Op)["result"].__set__)  # type: ignore[method-assign]
+Block.__init__ = constructor(Block)  # type: ignore[method-assign]

@@ -16,8 +16,8 @@ from dataclasses import fields
 from typing import Any
 
 from ..errors import Source, Span
-from .ops import Block, Function, Global, Module, Op, Param, Value
-from .traverse import OPERATIONS, attribute_fields, block_fields, blocks, operand_fields
+from .ops import OPERATIONS, Block, Function, Global, Module, Op, Param, Value
+from .traverse import attribute_fields, block_fields, blocks, operand_fields
 from .types import SCALARS, Array, Field, Pointer, Scalar, Struct, Type
 
 _OPS: dict[str, type[Op]] = {kind.__name__: kind for kind in OPERATIONS if kind is not Op}

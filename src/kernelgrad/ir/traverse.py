@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 from operator import attrgetter, is_
 from typing import Any
 
-from . import ops as ops_module
 from .ops import Apply, Block, For, Function, Global, If, Kind, Op, Undef, Value, While
 from .types import Array, Pointer, Struct, Type
 
@@ -23,7 +22,7 @@ class _Shape:
     """Which fields of a kind of operation are what, and functions that read them: made once per kind, since passes ask
     for operands and regions more often than for anything else."""
 
-    __slots__ = ("operands", "groups", "blocks", "attributes", "values_of", "blocks_of", "kinds", "slots")
+    __slots__ = ("operands", "groups", "blocks", "attributes", "values_of", "blocks_of", "kinds", "slots", "copy")
 
     def __init__(self, kind: type[Op]):
         own = {f.name: str(f.type) for f in fields(kind) if f.name not in _BASE}
@@ -36,6 +35,7 @@ class _Shape:
         self.kinds = frozenset(base for base in kind.__mro__ if issubclass(base, Op))
         slots = ((f.name, getattr(kind, f.name)) for f in fields(kind) if f.init)
         self.slots = tuple((name, slot.__get__, slot.__set__) for name, slot in slots)
+        self.copy: Callable[[Op, Values, Values], Op] = _copier(kind, self)
 
 
 def _reader(names: tuple[str, ...], groups: frozenset[str]) -> Callable[[Op], tuple[Any, ...]]:
@@ -46,6 +46,26 @@ def _reader(names: tuple[str, ...], groups: frozenset[str]) -> Callable[[Op], tu
     return eval(f"lambda op: ({''.join(f'{part}, ' for part in parts)})")  # type: ignore[no-any-return]
 
 
+def _copier(kind: type[Op], shape: _Shape) -> Callable[[Op, Values, Values], Op]:
+    """Gives the operation with other operands, all in one tuple, and other results."""
+    lines, at, given = ["copy = new(kind)"], "0", {"results": "results"}
+    for name in shape.operands:
+        if name in shape.groups:
+            lines.append(f"end_{name} = {at} + len(op.{name})")
+            given[name], at = f"values[{at}:end_{name}]", f"end_{name}"
+        else:
+            given[name], at = f"values[{at}]", f"{at} + 1"
+    lines += [f"put_{name}(copy, {given.get(name, f'op.{name}')})" for name, _, _ in shape.slots]
+    lines += ["if len(results) == 1: put_result(copy, results[0])", "return copy"]  # as `Op.__post_init__` has it
+    names: dict[str, Any] = {f"put_{name}": put for name, _, put in shape.slots}
+    names |= {"new": object.__new__, "kind": kind, "put_result": _PUT_RESULT}
+    exec("def copy(op, values, results):\n" + "\n".join(f"    {line}" for line in lines), names)
+    return names["copy"]  # type: ignore[no-any-return]
+
+
+_PUT_RESULT: Callable[[Op, Value], None] = vars(Op)["result"].__set__
+
+
 class _Shapes(dict[type[Op], _Shape]):
     def __missing__(self, kind: type[Op]) -> _Shape:
         found = self[kind] = _Shape(kind)
@@ -53,7 +73,6 @@ class _Shapes(dict[type[Op], _Shape]):
 
 
 _SHAPES = _Shapes()
-OPERATIONS = [kind for kind in vars(ops_module).values() if isinstance(kind, type) and issubclass(kind, Op)]
 
 
 class _OperandReaders(dict[type[Op], Callable[[Op], Values]]):
@@ -233,6 +252,8 @@ def rebuild(op: Op, value: Callable[[Value], Value], block: Callable[[Block], Bl
     shape = _SHAPES[type(op)]
     values = shape.values_of(op)
     mapped = tuple(map(value, values))
+    if not (changes or shape.blocks):
+        return op if mapped == values else shape.copy(op, mapped, op.results)
     if mapped != values:
         changes = _by_field(op, shape, mapped) | changes
     for name in shape.blocks:
@@ -279,9 +300,6 @@ def _changed(op: Op, changes: dict[str, Any]) -> Op:
     if len(results) == 1:  # as `Op.__post_init__` has it
         _PUT_RESULT(copy, results[0])
     return copy
-
-
-_PUT_RESULT: Callable[[Op, Value], None] = vars(Op)["result"].__set__
 
 
 def _is_same(old: Any, new: Any) -> bool:
@@ -339,6 +357,8 @@ class _Cloner:
         shape = _SHAPES[type(op)]
         values = shape.values_of(op)
         mapped = tuple(map(self.mapped, values, values))
+        if not shape.blocks:
+            return shape.copy(op, mapped, tuple(map(self.fresh, op.results)))
         changes = _by_field(op, shape, mapped) if mapped != values else {}
         for name in shape.blocks:
             changes[name] = self.block(getattr(op, name))

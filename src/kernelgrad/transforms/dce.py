@@ -91,11 +91,11 @@ class _Needs:
             kind = type(op)
             if kind in _PLAIN:
                 continue
+            self._classify(op)
             if kind in _REGIONS:
                 self._flows(op)
-            self._classify(op)
-            for inner in blocks(op):
-                self._index(inner, op)
+                for inner in blocks(op):
+                    self._index(inner, op)
 
     def _flows(self, op: Op) -> None:
         match op:

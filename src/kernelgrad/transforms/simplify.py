@@ -60,6 +60,11 @@ class _Simplifier(Values):
 
     def visit(self, op: Op) -> None:
         self.span = op.span
+        if type(op) in _PURE:  # as most are
+            value = self.pure(rebuild(op, self.use, _same))
+            if value is not op.result:
+                self.replace(op.result, value)
+            return
         match op:
             case If():
                 self.if_(op)
@@ -67,10 +72,6 @@ class _Simplifier(Values):
                 self.for_(op)
             case While():
                 self.while_(op)
-            case _ if type(op) in _PURE:
-                value = self.pure(rebuild(op, self.use, _same))
-                if value is not op.result:
-                    self.replace(op.result, value)
             case _:
                 self.emit(rebuild(op, self.use, _same))
 

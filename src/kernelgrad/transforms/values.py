@@ -105,7 +105,7 @@ class Values:
     def unfused(self, op: Op) -> Value | None:
         """A product or sum that is there already, in the form that is never fused: it serves as well."""
         if isinstance(op, Apply) and op.fn in UNFUSED:
-            return self.available.get(key_of(replace(op, fn=UNFUSED[op.fn])))
+            return self.available.get(_applied_key(UNFUSED[op.fn], op))
         return None
 
     def shortened(self, op: Op) -> Value | None:
@@ -185,9 +185,14 @@ def key_of(op: Op) -> Any:
     if isinstance(op, Constant):
         return op.result.type, repr(op.value)
     if isinstance(op, Apply):
-        return op.fn, op.result.type, frozenset(op.args) if op.fn in COMMUTATIVE else op.args
+        return _applied_key(op.fn, op)
     if isinstance(op, Undef) or is_clock(op):
         return None
     args: Any = operands(op)
     kind: Any = type(op)
     return (kind, op.result.type, args, *(getattr(op, name) for name in attribute_fields(kind)))
+
+
+def _applied_key(fn: str, op: Apply) -> Any:
+    """The key of an operation, with that function in place of its own."""
+    return fn, op.result.type, frozenset(op.args) if fn in COMMUTATIVE else op.args

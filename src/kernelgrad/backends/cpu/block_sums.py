@@ -25,7 +25,7 @@ from ...ir.ops import (
     Value,
     Warp,
 )
-from ...ir.traverse import blocks, operands, walk, with_body
+from ...ir.traverse import blocks, kinds, operands, walk, with_body
 from ...transforms import dce
 from . import totals
 from .plan import is_pure
@@ -36,7 +36,8 @@ class _Refused(Exception):
 
 
 def run(function: Function) -> Function:
-    if any(isinstance(op, Leave) for op in walk(function.body)):
+    held = kinds(function.body)
+    if BarrierReduce not in held or Leave in held:
         return function
     ops = function.body.ops
     last = [k for k, op in enumerate(ops) if not (_is_sum(op) or is_pure(op) or isinstance(op, If))]

@@ -32,6 +32,7 @@ from ...ir.ops import (
 )
 from ...ir.traverse import blocks, walk
 from ...ir.types import Array, Pointer, Struct
+from ...locks import cached_property
 
 _SUMS = ("add", "sub", "convert", "neg")
 _BITS = ("or", "xor")  # sums, where no bit is set in both
@@ -48,8 +49,11 @@ class _Access(NamedTuple):
 
 def ordered_accesses(function: Function) -> frozenset[Op]:
     """The loads and stores that must stay in their order."""
+    accesses = _accesses(function)
+    if len(accesses) <= _MOST and not any(isinstance(a.op, Store) for a in accesses):
+        return frozenset()
     search = _Search(function)
-    found = [a for a in _accesses(function) if search.is_spread(a.op.ptr)]
+    found = [a for a in accesses if search.is_spread(a.op.ptr)]
     if len(found) > _MOST:
         return frozenset(a.op for a in found)
     stores = [a for a in found if isinstance(a.op, Store)]
@@ -82,10 +86,17 @@ def _is_visible(op: Load | Store) -> bool:
 
 class _Search:
     def __init__(self, function: Function):
-        self.aliases = Aliases(function)
+        self.function = function
         self.params = {p.value for p in function.params}
-        self.uniform = uniform_values(function)
         self.definition = {v: op for op in walk(function.body) for v in op.results}
+
+    @cached_property
+    def aliases(self) -> Aliases:
+        return Aliases(self.function)
+
+    @cached_property
+    def uniform(self) -> set[Value]:
+        return uniform_values(self.function)
 
     def must_stay(self, store: _Access, other: _Access) -> bool:
         """Whether an access may be to what a store of the same thread wrote."""

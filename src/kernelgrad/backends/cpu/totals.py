@@ -16,9 +16,8 @@ from contextlib import contextmanager
 from llvmlite import ir
 
 from ...ir.ops import Apply, Atomic, Fence, For, Function, If, Member, Offset, Op, PtrCast, Value
-from ...ir.traverse import blocks, operands, uses, walk
+from ...ir.traverse import blocks, kinds, operands, uses, walk
 from ...ir.types import F32, F64, Pointer
-from ...transforms.unroll import constants_of, copies_of, trips, unroll
 from . import llvm_types as lt
 from .frame import Frame, failing_ops
 from .memory import add_to_own
@@ -30,9 +29,11 @@ _MOST_COPIES = 512  # operations that unrolling may make
 
 def expanded(function: Function) -> Function:
     """With the loops unrolled that pick the addresses of additions."""
-    candidates = _additions(function)
+    candidates = _additions(function) if For in kinds(function.body) else set[Atomic]()
     if not candidates:
         return function
+    from ...transforms.unroll import constants_of, unroll
+
     constants = constants_of(function)
     loops = _short_loops(function, constants)
     fixed = Invariants(function, True, frozenset(loops))
@@ -42,6 +43,8 @@ def expanded(function: Function) -> Function:
 
 def _short_loops(function: Function, constants: dict[Value, int]) -> dict[Value, For]:
     """By their counters."""
+    from ...transforms.unroll import trips
+
     found = {}
     for op in walk(function.body):
         count = trips(op, constants) if isinstance(op, For) else None
@@ -52,6 +55,8 @@ def _short_loops(function: Function, constants: dict[Value, int]) -> dict[Value,
 
 def _picking(op: Atomic, loops: dict[Value, For], fixed: Invariants, constants: dict[Value, int]) -> list[For]:
     """The loops around an addition that pick its address; none if something else does too."""
+    from ...transforms.unroll import copies_of, trips
+
     if not fixed.holds(op.ptr):
         return []
     found = [loops[c] for c in fixed.counters_of(op.ptr)]
@@ -63,9 +68,12 @@ def _picking(op: Atomic, loops: dict[Value, For], fixed: Invariants, constants: 
 
 def find(function: Function, by_row: bool) -> dict[Op, Invariants]:
     """The additions that a register can stand for, and how to find their addresses before the loop over threads."""
+    additions = _additions(function)
+    if not additions:
+        return {}
     invariants = Invariants(function, by_row)
     single = _by_single_threads(function, invariants)
-    return {op: invariants for op in _additions(function) - single if invariants.holds(op.ptr)}
+    return {op: invariants for op in additions - single if invariants.holds(op.ptr)}
 
 
 def _by_single_threads(function: Function, invariants: Invariants) -> set[Op]:
@@ -84,7 +92,8 @@ def _additions(function: Function) -> set[Atomic]:
 
 def additions_by_root(function: Function) -> dict[Value, set[Atomic]]:
     """Of floats, through parameters that nothing else in the kernel is done with."""
-    if any(isinstance(op, Fence) for op in walk(function.body)):
+    held = kinds(function.body)
+    if Atomic not in held or Fence in held:
         return {}
     used = uses(function.body)
     roots = {p.value: p.value for p in function.params if p.restrict and isinstance(p.type, Pointer)}
