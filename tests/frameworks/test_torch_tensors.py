@@ -182,3 +182,24 @@ def test_vectors_of_tensors_that_begin_anywhere() -> None:
             torch.testing.assert_close(grad(loss(op)), grad(loss(plain)))
     slices = x.detach()[1:], x.detach()[:-1]
     torch.testing.assert_close(*[torch.func.jvp(f, slices[:1], slices[1:])[1] for f in (op, plain)])
+
+
+TIMES = """__global__ void times(double *x, const double *w, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) { x[i] *= w[i]; x[i] = sin(x[i]); }
+}"""
+SHARED = {
+    "the same": lambda x: (x, x),
+    "detached": lambda x: (x, x.detach()),
+    "overlapping": lambda x: (x[:5], x[2:]),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_what_is_updated_may_be_another_argument_too(name: str) -> None:
+    op, plain = kg.torch.op(kg.compile(TIMES)["times"]), lambda x, w: (x * w).sin()
+    ours, expected = (lambda x, f=f: f(*SHARED[name](x)).exp().sum() for f in (op, plain))
+    for _ in range(3):
+        x = random(7)
+        close(torch.autograd.grad(ours(x), x), torch.autograd.grad(expected(x), x))
+    close(*[torch.func.hessian(f)(x.detach()) for f in (ours, expected)])

@@ -50,6 +50,9 @@ class Backward:
         arrays, gradients = self._arrays(grads, saved)
         if self._ready is not None:
             self._eager.launcher.before_derivative()
+            if not self._reverse.joint:
+                apart = self._eager.launcher.apart(dict(zip(self._own, arrays, strict=False)))
+                arrays[: len(self._own)] = apart.values()
             if self._ready.run(arrays, self._arguments(arrays, numbers)):
                 self._prepared = self._prepared_function(self._ready, arrays)
         return gradients()  # type: ignore[no-any-return]
