@@ -46,6 +46,12 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"outputs": {"y": lambda x, **_: x.shape[0] / 2}},
         "weighted: the shape of 'y': wants an integer from 0 on",
     ),
+    "an array for a shape": (
+        {"outputs": {"y": lambda x, **_: x}},
+        "weighted: the shape of 'y': wants an integer from 0",
+    ),
+    "a number for a shape": ({"outputs": {"y": lambda x, **_: x.sum()}}, "the shape of 'y': wants an integer from 0"),
+    "an array for a size": ({"sizes": {"n": np.arange(2)}}, "sizes: 'n': wants an integer or a function of the argu"),
     "a function that fails": (
         {"grid": fails},
         "weighted: the function grid= raised ZeroDivisionError: .*\nhelp: it is called with x, w, a, n by name",

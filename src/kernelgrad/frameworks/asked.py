@@ -146,7 +146,14 @@ def extents(what: str, given: Any) -> list[Any]:
 def _is_extent(part: Any) -> bool:
     if isinstance(part, bool | float | str):
         return False
-    return part >= 0 if isinstance(part, int) else hasattr(part, "__index__")
+    return part >= 0 if isinstance(part, int) else is_integer(part)
+
+
+def is_integer(given: Any) -> bool:
+    """One of Python's or a symbol, or of a package whose arrays look like integers too."""
+    return (
+        hasattr(given, "__index__") and not getattr(given, "ndim", 0) and "int" in str(getattr(given, "dtype", "int"))
+    )
 
 
 def told(given: Any) -> str:

@@ -124,10 +124,10 @@ class Op(Asked):
         for key, size in self._sizes.items():
             named[key] = self._value(f'sizes["{key}"]', size, named)
         for key in self._roles.integers:
-            if isinstance(named[key], np.bool_):
-                named[key] = bool(named[key])
             if not _is_integer(named[key]):
                 raise self._refuse(key, "wants an integer", named[key])
+            if isinstance(named[key], torch.Tensor | np.ndarray | np.generic):
+                named[key] = named[key].item()
         return named
 
     def _arguments(self, named: dict[str, Any]) -> list[Any]:
@@ -288,7 +288,7 @@ def _is_number(given: Any) -> bool:
 def _is_integer(given: Any) -> bool:
     if isinstance(given, torch.Tensor):
         return bool(given.numel() == 1 and not given.is_floating_point() and not given.is_complex())
-    return isinstance(given, _INTEGERS) or hasattr(given, "__index__")
+    return isinstance(given, (*_INTEGERS, np.bool_)) or hasattr(given, "__index__")
 
 
 def _kernel(given: Any) -> Kernel:
