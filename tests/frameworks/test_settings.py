@@ -115,6 +115,12 @@ def test_what_is_right(package: Any) -> None:
         assert not np.isfinite(np.asarray(weighted(package, a=number))[0])
 
 
+def test_a_size_by_name(package: Any) -> None:
+    op, array = package
+    found = np.asarray(op(MODULE["iterate"])(array(X), 1, n=2))
+    np.testing.assert_allclose(found, [*(np.sin(X) * X)[:2], *X[2:]], rtol=1e-12)
+
+
 def test_in_a_notebook(package: Any) -> None:
     op, _ = package
     shown = op(MODULE["weighted"], {"y": "x"})._repr_html_()

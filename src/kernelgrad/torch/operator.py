@@ -99,14 +99,7 @@ class Op(Asked):
 
     def _named(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
         """All arguments of the kernel but outputs."""
-        names = self._all_names if len(args) + len(keywords) == len(self._all_names) else self._names
-        if len(args) + len(keywords) != len(names):
-            raise self._miscounted(args, keywords)
-        named = dict(zip(names, args, strict=False))
-        for key, value in keywords.items():
-            if key in named or key not in names:
-                raise self._miscounted(args, keywords)
-            named[key] = value
+        named = self._by_name(args, keywords)
         for key in self._roles.numbers:
             number = named[key]
             if not _is_number(number):
@@ -115,7 +108,7 @@ class Op(Asked):
             if not isinstance(named[key], torch.Tensor):
                 raise self._refuse(key, "wants a tensor", named[key])
             self._registered.launcher.check_layout(key, named[key])
-        if names is self._names and self._extent.inferred is not None:
+        if self._extent.inferred is not None and self._extent.inferred not in named:
             named[self._extent.inferred] = self._same_size({name: named[name].numel() for name in self._extent.arrays})
             made = {
                 name: self._made_shape(name, shape, named) for name, shape in self._outputs if name in self._extent.some
