@@ -19,7 +19,7 @@ from ..host.program import Program as Recorded
 from ..ir import serial
 from ..kernel import Kernel
 from .eager import Plan, is_plain
-from .keys import Key, key_function
+from .keys import key_function
 from .launching import refuse_recording
 from .registration import Registered, register
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .recorded import ProgramOp
 
 _PLANS = 256
+_UNKNOWN = object()
 _NUMBERS = (float, int, torch.SymFloat, torch.SymInt)
 _INTEGERS = (int, torch.SymInt, torch.SymBool)
 
@@ -50,7 +51,7 @@ class Op(Asked):
         self._operator, self._registered = registered.operator, registered
         self._eager = registered.eager
         self._plans: dict[Any, Plan] = {}
-        self._keys: dict[int, Key | None] = {}
+        self._keys: dict[int, Any] = {}  # functions, None where there is none
 
     @property
     def name(self) -> str:
@@ -86,10 +87,9 @@ class Op(Asked):
 
     def _key(self, args: tuple[Any, ...]) -> tuple[Any, Any, Any] | None:
         """What a call's plan depends on, and the tensors and numbers that it is run with, Note [Keys of calls]."""
-        count = len(args)
-        if count not in self._keys:
-            self._keys[count] = key_function(self, count)
-        find = self._keys[count]
+        find = self._keys.get(len(args), _UNKNOWN)
+        if find is _UNKNOWN:
+            find = self._keys[len(args)] = key_function(self, len(args))
         return None if find is None else find(args)
 
     def _remember(self, key: Any, plan: Plan) -> None:
