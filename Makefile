@@ -17,9 +17,13 @@ CUDA12 := nvidia-cuda-nvrtc-cu12 nvidia-cuda-runtime-cu12
 # alone, it takes that. `make test TORCH=` does without, and skips its tests.
 TORCH ?= torch==2.13.0
 
+# What pyproject.toml names as the least, each at that version.
+OLDEST := numpy==1.26.0 llvmlite==0.45.0 jax==0.5.0 jaxlib==0.5.0 absl-py ml_dtypes==0.5.0 pytest==8.2.0 \
+  hypothesis==6.100.0 mpmath==1.3.0
+
 CODE := src tests examples benchmarks
 
-.PHONY: demo test test-all test-gpu bench bench-gradients bench-cpu lint format clean
+.PHONY: demo test test-all test-oldest test-gpu bench bench-gradients bench-cpu lint format clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/quickstart.py
@@ -31,6 +35,12 @@ test: $(VENV)/.dev
 # With the cases that the suite leaves out for time.
 test-all: $(VENV)/.dev
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not gpu" $(ARGS)
+
+# In an environment of its own, without PyTorch.
+test-oldest: | $(BIN)/python
+	$(BIN)/python -m venv $(VENV)/oldest
+	$(VENV)/oldest/bin/python -m pip install --quiet --editable ".[cuda13]" $(OLDEST)
+	$(VENV)/oldest/bin/pytest -m "not gpu and not slow" $(or $(ARGS),tests/frameworks tests/runtime tests/backends/cpu)
 
 test-gpu: $(VENV)/.dev
 	$(BIN)/pytest -m gpu $(ARGS)

@@ -46,6 +46,12 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"outputs": {"y": lambda x, **_: x.shape[0] / 2}},
         "weighted: the shape of 'y': wants an integer from 0 on",
     ),
+    "an array for a shape": (
+        {"outputs": {"y": lambda x, **_: x}},
+        "weighted: the shape of 'y': wants an integer from 0",
+    ),
+    "a number for a shape": ({"outputs": {"y": lambda x, **_: x.sum()}}, "the shape of 'y': wants an integer from 0"),
+    "an array for a size": ({"sizes": {"n": np.arange(2)}}, "sizes: 'n': wants an integer or a function of the argu"),
     "a function that fails": (
         {"grid": fails},
         "weighted: the function grid= raised ZeroDivisionError: .*\nhelp: it is called with x, w, a, n by name",
@@ -107,6 +113,12 @@ def test_what_is_right(package: Any) -> None:
     assert np.isposinf(np.asarray(filled)[5])
     for number in (float("inf"), float("nan")):
         assert not np.isfinite(np.asarray(weighted(package, a=number))[0])
+
+
+def test_a_size_by_name(package: Any) -> None:
+    op, array = package
+    found = np.asarray(op(MODULE["iterate"])(array(X), 1, n=2))
+    np.testing.assert_allclose(found, [*(np.sin(X) * X)[:2], *X[2:]], rtol=1e-12)
 
 
 def test_in_a_notebook(package: Any) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kernelgrad as kg
@@ -102,6 +103,18 @@ def test_in_place_kernels_and_several_outputs() -> None:
     expected = (x.exp() * x * x).sum() + (x * x).sum()
     close(found, expected)
     close(torch.autograd.grad(found, x), torch.autograd.grad(expected, x))
+
+
+def test_integers_that_are_tensors() -> None:
+    op = kg.torch.op(MODULE["iterate"])
+    x = random(5)
+    expected = torch.autograd.grad(op(x, steps=3).sum(), x)[0]
+    for steps in (torch.tensor(3), torch.tensor([3]), np.int64(3)):
+        found = compiled(lambda x, steps: op(x, steps=steps).sum())(x, steps)
+        close(torch.autograd.grad(found, x)[0], expected)
+        close(torch.autograd.grad(op(x, steps=steps).sum(), x)[0], expected)
+    with pytest.raises(RuntimeError, match=r"vmap: It looks like you're calling .item\(\)"):
+        vmap(lambda x, steps: op(x, steps=steps))(random(2, 5), torch.tensor([1, 2]))
 
 
 def test_export() -> None:

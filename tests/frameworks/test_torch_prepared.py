@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -84,3 +85,34 @@ def test_a_number_is_a_tensor_or_not() -> None:
     for ours, theirs in zip(torch.autograd.grad(op(x, w, a).sum(), (x, a)), expected, strict=True):
         torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(torch.autograd.grad(op(x, w, 2.0).sum(), x)[0], expected[0] * 2 / 1.5)
+
+
+def test_gradients_that_came_are_not_kept() -> None:
+    op, x, w = kg.torch.op(MODULE["weighted"], {"y": "x"}), random(6, 7), random(6, 7)
+    came: list[Any] = []
+    for _ in range(3):
+        seed = random(6, 7, grad=False)
+        came.append(weakref.ref(seed))
+        torch.autograd.grad(op(x, w, 1.0), x, seed)
+        del seed
+    assert [ref() for ref in came] == [None] * 3
+
+
+def test_backwards_of_one_plan_take_turns() -> None:
+    """Of either output or both, in deterministic mode or not, while a program is recorded."""
+    text = """__global__ void two(double *a, double *b, const double *x, const double *y, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) { a[i] = x[i] * x[i] * y[0]; b[i] = sin(x[i]) * y[0]; }
+    }"""
+    op, x, y = kg.torch.op(kg.compile(text)["two"], {"a": "x", "b": "x"}), random(6), random(1, seed=1)
+    for k in range(24):
+        (a, b), torch_a, torch_b = op(x, y), x * x * y, x.sin() * y
+        ours, expected = [(a, torch_a), (b, torch_b), (a + 2 * b, torch_a + 2 * torch_b)][k // 2 % 3]
+        torch.use_deterministic_algorithms(k % 8 > 5)
+        try:
+            torch.testing.assert_close(*[torch.autograd.grad(f.sum(), (x, y)) for f in (ours, expected)])
+        finally:
+            torch.use_deterministic_algorithms(False)
+    total = op(x, y)[0].sum()
+    with kg.record(), pytest.raises(kg.TapeError, match="an operator of PyTorch"):
+        total.backward()

@@ -182,3 +182,38 @@ def test_vectors_of_tensors_that_begin_anywhere() -> None:
             torch.testing.assert_close(grad(loss(op)), grad(loss(plain)))
     slices = x.detach()[1:], x.detach()[:-1]
     torch.testing.assert_close(*[torch.func.jvp(f, slices[:1], slices[1:])[1] for f in (op, plain)])
+
+
+TIMES = """__global__ void times(double *x, const double *w, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) { x[i] *= w[i]; x[i] = sin(x[i]); }
+}"""
+SHARED = {
+    "the same": lambda x: (x, x),
+    "detached": lambda x: (x, x.detach()),
+    "overlapping": lambda x: (x[:5], x[2:]),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_what_is_updated_may_be_another_argument_too(name: str) -> None:
+    op, plain = kg.torch.op(kg.compile(TIMES)["times"]), lambda x, w: (x * w).sin()
+    ours, expected = (lambda x, f=f: f(*SHARED[name](x)).exp().sum() for f in (op, plain))
+    for _ in range(3):
+        x = random(7)
+        close(torch.autograd.grad(ours(x), x), torch.autograd.grad(expected(x), x))
+    close(*[torch.func.hessian(f)(x.detach()) for f in (ours, expected)])
+
+
+def test_a_size_that_is_given_by_name_leaves_the_others_where_they_are() -> None:
+    text = """__global__ void power(double *y, const double *x, int n, int k) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) { double v = 1; for (int j = 0; j < k; j++) v *= x[i]; y[i] = v; }
+    }"""
+    op, x = kg.torch.op(kg.compile(text)["power"], {"y": "x"}), torch.full((3,), 2.0, dtype=torch.float64)
+    for found in (op(x, 3, n=2), op(x, 2, 3), op(x, n=2, k=3), torch.func.vmap(lambda x: op(x, 3, n=2))(x[None])[0]):
+        assert found.tolist() == [8, 8, 0]
+    assert torch.compile(lambda x: op(x, 3, n=2), fullgraph=True, backend="aot_eager")(x).tolist() == [8, 8, 0]
+    for wrong in (lambda: op(x, 3, 2, n=2), lambda: op(x, n=2), lambda: op(x, 3, x=x), lambda: op(x, 2, 3, 4)):
+        with pytest.raises(kg.ArgumentError, match="wants x, k, got"):
+            wrong()

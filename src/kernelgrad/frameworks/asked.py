@@ -65,6 +65,17 @@ class Asked:
         self._all_names = tuple(asked)
         self._names = tuple(name for name in asked if name != extent.inferred)
 
+    def _by_name(self, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments, with a size that could be inferred if it is given. Where that is by name, the others stand as
+        if there was none."""
+        every = len(args) + len(keywords) == len(self._all_names)
+        names = self._all_names if every else self._names
+        named = dict(zip(self._names if self._extent.inferred in keywords else names, args, strict=False))
+        is_wrong = any([name in named or name not in names for name in keywords])  # noqa: C419 PyTorch traces this
+        if len(args) + len(keywords) != len(names) or len(named) != len(args) or is_wrong:
+            raise self._miscounted(args, keywords)
+        return {**named, **keywords}
+
     def _same_size(self, counts: Mapping[str, Any]) -> Any:
         """Of the arrays that have one element per thread, by their names."""
         first, *others = self._extent.arrays
@@ -146,7 +157,14 @@ def extents(what: str, given: Any) -> list[Any]:
 def _is_extent(part: Any) -> bool:
     if isinstance(part, bool | float | str):
         return False
-    return part >= 0 if isinstance(part, int) else hasattr(part, "__index__")
+    return part >= 0 if isinstance(part, int) else is_integer(part)
+
+
+def is_integer(given: Any) -> bool:
+    """One of Python's or a symbol, or of a package whose arrays look like integers too."""
+    return (
+        hasattr(given, "__index__") and not getattr(given, "ndim", 0) and "int" in str(getattr(given, "dtype", "int"))
+    )
 
 
 def told(given: Any) -> str:

@@ -13,7 +13,7 @@ from ..errors import ArgumentError
 from ..kernel import Kernel
 from ..runtime.config import make_launch
 from ..runtime.signature import c_signature
-from .asked import Extent, Inferred, Shape, extents, infer
+from .asked import Extent, Inferred, Shape, extents, infer, is_integer
 from .derived import Options
 from .roles import Roles, roles_of
 
@@ -83,7 +83,7 @@ def _check_shapes(kernel: Kernel, roles: Roles, outputs: Mapping[str, Shape], si
     for name, size in sizes.items():
         if name not in roles.integers:
             raise ArgumentError(f"sizes: '{name}' is no integer parameter\n  {signature}")
-        if not callable(size) and not hasattr(size, "__index__"):
+        if not callable(size) and not is_integer(size):
             raise requests.wrong(f"sizes: '{name}'", "an integer or a function of the arguments", size)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -40,13 +41,12 @@ def fill(array: Any, value: Any) -> None:
 
 def _item(value: Any, dtype: np.dtype[Any]) -> Any:
     """The number as the array will hold it: in range, and no float in integers."""
-    try:
-        with np.errstate(over="ignore"):
-            made = np.array(value, dtype)
-    except (OverflowError, TypeError, ValueError):
-        made = None
     given = np.asarray(value)
-    if made is None or given.dtype.kind in _MORE.get(dtype.kind, "") or (dtype.kind in "iu" and made != given):
+    made: Any = None
+    if given.dtype.kind not in _MORE.get(dtype.kind, ""):
+        with np.errstate(over="ignore"), suppress(OverflowError, TypeError, ValueError):
+            made = given.astype(dtype)
+    if made is None or (dtype.kind in "iu" and made != given):
         raise ArgumentError(f"fill: {value!r} is no number that an array of {dtype} can hold")
     return made
 

@@ -59,15 +59,10 @@ class Op(Asked):
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
         refuse_while_recording("an operator of JAX, whose results JAX keeps the derivatives of,")
-        names = self._all_names if len(args) + len(keywords) == len(self._all_names) else self._names
-        named = dict(zip(names, args, strict=False))
-        is_new = all(key in names and key not in named for key in keywords)
-        if len(args) + len(keywords) != len(names) or not is_new:
-            raise self._miscounted(args, keywords)
-        named |= keywords
+        named = self._by_name(args, keywords)
         for name in self._roles.arrays:
             named[name] = self._array(name, named[name])
-        if names is self._names and self._extent.inferred is not None:
+        if self._extent.inferred is not None and self._extent.inferred not in named:
             named[self._extent.inferred] = self._same_size(
                 {name: int(named[name].size) for name in self._extent.arrays}
             )

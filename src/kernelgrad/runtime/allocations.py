@@ -50,8 +50,11 @@ def _of_numpy(array: Any) -> Extent | None:
         array = array.base
     if array.base is not None:
         return _of(array.base)
-    first, last = np.lib.array_utils.byte_bounds(array)
-    return int(first), int(last)
+    start = int(array.ctypes.data)
+    if not array.size:
+        return start, start
+    ends = [(count - 1) * stride for count, stride in zip(array.shape, array.strides, strict=True)]
+    return start + sum(min(end, 0) for end in ends), start + sum(max(end, 0) for end in ends) + int(array.itemsize)
 
 
 def _of_buffer(owner: Any) -> Extent | None:

@@ -11,7 +11,7 @@ import torch
 from ..runtime.config import Launch
 from . import prepared
 from .calls import Maybe, Tensor
-from .launching import TENSORS, lending
+from .launching import TENSORS, lending, refuse_recording
 from .prepared import Lines, Ready, fetched
 
 if TYPE_CHECKING:
@@ -28,30 +28,36 @@ class Backward:
         self._place = {name: k for k, name in enumerate(roles.results)}
         self._saved = {roles.arrays[k]: f"s{at}" for at, k in enumerate(plan.saved[: plan.kept])}
         self._tensors = [n for n, t in zip(roles.numbers, numbers, strict=True) if type(t) in TENSORS]
-        self._reverse, self._grads = eager.derived.reverse(deterministic), grads
+        self._reverse, self._deterministic = eager.derived.reverse(deterministic), deterministic
+        self._missing = tuple(grad is None for grad in grads)
         self._own = tuple(p.name for p in roles.parameters if p.pointer)
         self._names = [f"a{k}" for k in range(len(self._own) + len(eager.derived.listed))]
         self._arrays = self._array_function()
-        self._prepared: Callable[..., list[Maybe] | None] | None = None
+        self._prepared: Callable[..., tuple[Maybe, ...] | None] | None = None
         self._ready = None
         if plan.launch is not None:
             gradient, launch = self._reverse.gradient, plan.launch
             slowly = partial(_slowly, gradient, launch, eager.derived.options.tape_bytes)
             self._ready = Ready(gradient.replays, launch, slowly)
 
-    def run(self, grads: Sequence[Maybe], saved: Sequence[Any], numbers: Any) -> list[Maybe]:
+    def run(self, grads: Sequence[Maybe], saved: Sequence[Any], numbers: Any) -> Sequence[Maybe]:
         """A gradient for each tensor that went in."""
         if self._plan.fetched and self._ready is not None:
             numbers = fetched(numbers)
         if self._prepared is not None:
             found = self._prepared(grads, saved, numbers)
             if found is not None:
-                return found
+                return found[1:]
         arrays, gradients = self._arrays(grads, saved)
         if self._ready is not None:
             self._eager.launcher.before_derivative()
+            if not self._reverse.joint:
+                apart = self._eager.launcher.apart(dict(zip(self._own, arrays, strict=False)))
+                arrays[: len(self._own)] = apart.values()
             if self._ready.run(arrays, self._arguments(arrays, numbers)):
                 self._prepared = self._prepared_function(self._ready, arrays)
+                if not self._plan.fetched:
+                    self._plan.usual = self._prepared
         return gradients()  # type: ignore[no-any-return]
 
     def _arguments(self, arrays: list[Maybe], numbers: list[float]) -> tuple[Any, ...]:
@@ -65,31 +71,50 @@ class Backward:
 
     def _array_function(self) -> Callable[..., Any]:
         """The arrays of a launch, and a function that gives what becomes of them."""
-        lines = self._with_arrays("arrays(grads, saved)")
-        lines.add(f"return [{', '.join(self._names)}], lambda: {self._returned()}")
+        lines = Lines("arrays(grads, saved)")
+        self._unpack(lines)
+        self._add_arrays(lines)
+        lines.add(f"return [{', '.join(self._names)}], lambda: [{self._returned()}]")
         return lines.made()
 
     def _prepared_function(self, ready: Ready, arrays: Sequence[Maybe]) -> Callable[..., Any]:
-        lines = self._with_arrays("backward(grads, saved, numbers)")
+        """A graph's node gives None for what is no tensor, then the gradients."""
+        lines = Lines("backward(grads, saved, numbers)")
+        self._unpack(lines)
+        lines.leave_unless(self._conditions(lines))
+        lines.add(f"{lines.name(refuse_recording)}()")
+        self._add_arrays(lines)
         if self._eager.launcher.has_conditions:
             lines.add(f"{lines.name(self._eager.launcher.before_derivative)}()")
         given = [name for name, array in zip(self._names, arrays, strict=True) if array is not None]
         prepared.run(lines, ready, given, "numbers")
-        lines.add(f"return {self._returned()}")
+        lines.add(f"return None, {self._returned()}")
         return lines.made()
 
-    def _with_arrays(self, signature: str) -> Lines:
-        lines = Lines(signature)
-        lines.unpack("g", len(self._grads), "grads")
+    def _conditions(self, lines: Lines) -> list[str]:
+        """That it is such a backward, of plain tensors."""
+        kinds = lines.name(TENSORS)
+        plain = [f"s{k}" for k in range(len(self._plan.saved))]
+        plain += [f"g{k}" for k, is_missing in enumerate(self._missing) if not is_missing]
+        found = [f"type({tensor}) in {kinds}" for tensor in plain]
+        found += [f"g{k} is None" for k, is_missing in enumerate(self._missing) if is_missing]
+        if self._eager.derived.options.deterministic is None:
+            asked = lines.name(torch.are_deterministic_algorithms_enabled)
+            found.append(f"{asked}() is {self._deterministic}")
+        return found
+
+    def _unpack(self, lines: Lines) -> None:
+        lines.unpack("g", len(self._missing), "grads")
         lines.unpack("s", len(self._plan.saved), "saved")
+
+    def _add_arrays(self, lines: Lines) -> None:
         recipes = [self._array(lines, name) for name in self._own]
         recipes += [self._adjoint(lines, name) for name in self._eager.derived.listed]
         for name, recipe in zip(self._names, recipes, strict=True):
             lines.add(f"{name} = {recipe}")
-        return lines
 
     def _returned(self) -> str:
-        return f"[{', '.join(self._gradient(name) for name in (*self._roles.arrays, *self._tensors))}]"
+        return ", ".join(self._gradient(name) for name in (*self._roles.arrays, *self._tensors))
 
     def _gradient(self, name: str) -> str:
         """Of an input; a number's has the form of its tensor."""
@@ -108,7 +133,7 @@ class Backward:
         roles, plan = self._roles, self._plan
         if name in self._place:
             at = self._place[name]
-            if self._grads[at] is None:
+            if self._missing[at]:
                 return self._zeros(lines, name) if name in roles.updated and name in plan.wanted else "None"
             return self._plain(lines, name, f"g{at}") if name in roles.pure_outputs else self._copied(lines, f"g{at}")
         if name not in plan.wanted:

@@ -40,8 +40,8 @@ _function_modes, _profiles = torch._C._len_torch_function_stack, torch._C._autog
 
 def _state() -> tuple[Any, ...]:
     """What says whether something is on; the last is the number of modes over functions."""
-    keys = _included().raw_repr(), _excluded().raw_repr()
-    return (*keys, forward_ad._current_level, _profiles(), _function_modes())
+    included, excluded = _included().raw_repr(), _excluded().raw_repr()
+    return included, excluded, forward_ad._current_level, _profiles(), _function_modes()
 
 
 _usual: set[tuple[Any, ...]] = set()  # states in which nothing is on
@@ -96,7 +96,7 @@ class Plan:
     """Of calls with the same shapes. `made`: the outputs' shapes, dtypes, and an array like which they are, by its
     place. `wanted`: the inputs whose gradients are. `saved`: which of the tensors that go in the backward reads, of
     which `kept` are arrays. `call`: all but tensors, for the dispatcher's operators. `fetched`: whether some of the
-    numbers are tensors."""
+    numbers are tensors. `usual`: the backward that was prepared last."""
 
     __slots__ = (
         "launch",
@@ -104,6 +104,7 @@ class Plan:
         "made",
         "wanted",
         "saved",
+        "saves_all",
         "kept",
         "call",
         "integers",
@@ -111,6 +112,7 @@ class Plan:
         "ready",
         "prepared",
         "backwards",
+        "usual",
     )
 
     def __init__(self, launch: Launch | None, device: torch.device, wanted: tuple[str, ...], call: Call):
@@ -118,11 +120,13 @@ class Plan:
         self.integers = tuple(call.integers.values())
         self.made: tuple[tuple[Any, torch.dtype, int | None], ...] = ()
         self.saved: tuple[int, ...] = ()
+        self.saves_all = False
         self.kept = 0
         self.fetched = False
         self.ready: Ready | None = None
         self.prepared: Callable[..., Any] | None = None  # Note [Prepared calls]
         self.backwards: dict[Any, Backward] = {}
+        self.usual: Callable[..., Any] | None = None
 
 
 class Eager:
@@ -202,6 +206,7 @@ class Eager:
         plan = Plan(make_launch_of(tuple(launch), self.launcher.kernel.name), tensors[0].device, wanted, call)
         kept = [k for k, name in enumerate(roles.arrays) if name in needed]
         plan.saved, plan.kept = (*kept, *range(len(roles.arrays), len(tensors))), len(kept)
+        plan.saves_all = len(plan.saved) == len(tensors)
         plan.made = tuple(self._made(name, shape, arrays) for name, shape in call.shapes.items())
         plan.fetched = len(tensors) > len(arrays)
         if plan.launch is not None:
@@ -293,7 +298,7 @@ class Eager:
             elif array.nbytes:
                 fill_placeholder(array, element)
 
-    def backward(self, plan: Plan, grads: Sequence[Maybe], saved: Sequence[Any], numbers: Any) -> list[Maybe]:
+    def backward(self, plan: Plan, grads: Sequence[Maybe], saved: Sequence[Any], numbers: Any) -> Sequence[Maybe]:
         """A gradient for each tensor that went in."""
         refuse_recording()
         pattern = (self.launcher.is_deterministic(), *[g is None for g in grads])
@@ -324,7 +329,7 @@ def _node_of(name: str) -> Callable[..., Any]:
     def forward(ctx: Any, called: tuple[Eager, Plan, Any], *tensors: Tensor) -> Any:
         eager, plan, numbers = called
         found = eager.value(plan, tensors, numbers)
-        ctx.save_for_backward(*[tensors[k] for k in plan.saved])
+        ctx.save_for_backward(*(tensors if plan.saves_all else [tensors[k] for k in plan.saved]))
         ctx.set_materialize_grads(False)
         if plan.fetched:
             called = eager, plan, [_TENSOR if type(n) in TENSORS else n for n in numbers]
@@ -336,12 +341,17 @@ def _node_of(name: str) -> Callable[..., Any]:
     def backward(ctx: Any, *grads: Maybe) -> Any:
         eager, plan, numbers = ctx.called
         saved = ctx.saved_tensors
+        is_first = not torch.is_grad_enabled() and is_plain()
+        if is_first and plan.usual is not None:
+            found = plan.usual(grads, saved, numbers)
+            if found is not None:
+                return found
         if plan.fetched:
             there = iter(saved[plan.kept :])
             numbers = [next(there) if n is _TENSOR else n for n in numbers]
-        if torch.is_grad_enabled() or not is_plain() or not _are_plain(grads) or not _are_plain(saved):
-            return (None, *eager.through_dispatcher(plan, grads, saved, numbers))
-        return (None, *eager.backward(plan, grads, saved, numbers))
+        if is_first and _are_plain(grads) and _are_plain(saved):
+            return (None, *eager.backward(plan, grads, saved, numbers))
+        return (None, *eager.through_dispatcher(plan, grads, saved, numbers))
 
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     made: Any = type(name, (torch.autograd.Function,), methods)

@@ -155,7 +155,17 @@ class Launcher:
         outputs: dict[str, Maybe] = dict.fromkeys(self.roles.outputs)
         if any(self.roles[name].read for name in outputs):
             outputs |= {n: a for n, a in self._outputs(call, device).items() if self.roles[n].read}
-        return arrays | outputs
+        return self.apart(arrays | outputs)
+
+    def apart(self, arrays: dict[str, Maybe]) -> dict[str, Maybe]:
+        """With copies of what the kernel updates and somebody passed as another argument too: when the kernel ran, that
+        was a copy."""
+        for name in self.roles.updated:
+            own = arrays[name]
+            others = [other for key, other in arrays.items() if key != name]
+            if own is not None and any(_share_memory(own, other) for other in others if other is not None):
+                arrays[name] = _copy(own)
+        return arrays
 
     def _adjoints(
         self, grads: Sequence[Maybe], call: Call, wanted: Sequence[str], device: Any, make: Any
@@ -291,6 +301,11 @@ def in_memory(tensor: Tensor) -> Tensor:
 def _copy(tensor: Maybe) -> Tensor:
     assert tensor is not None
     return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _share_memory(one: Tensor, other: Tensor) -> bool:
+    first, last = sorted([one, other], key=lambda t: t.data_ptr())
+    return bool(last.data_ptr() < first.data_ptr() + first.nbytes and last.nbytes)
 
 
 @lru_cache(256)

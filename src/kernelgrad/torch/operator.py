@@ -19,7 +19,7 @@ from ..host.program import Program as Recorded
 from ..ir import serial
 from ..kernel import Kernel
 from .eager import Plan, is_plain
-from .keys import Key, key_function
+from .keys import key_function
 from .launching import refuse_recording
 from .registration import Registered, register
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .recorded import ProgramOp
 
 _PLANS = 256
+_UNKNOWN = object()
 _NUMBERS = (float, int, torch.SymFloat, torch.SymInt)
 _INTEGERS = (int, torch.SymInt, torch.SymBool)
 
@@ -50,7 +51,7 @@ class Op(Asked):
         self._operator, self._registered = registered.operator, registered
         self._eager = registered.eager
         self._plans: dict[Any, Plan] = {}
-        self._keys: dict[int, Key | None] = {}
+        self._keys: dict[int, Any] = {}  # functions, None where there is none
 
     @property
     def name(self) -> str:
@@ -86,10 +87,9 @@ class Op(Asked):
 
     def _key(self, args: tuple[Any, ...]) -> tuple[Any, Any, Any] | None:
         """What a call's plan depends on, and the tensors and numbers that it is run with, Note [Keys of calls]."""
-        count = len(args)
-        if count not in self._keys:
-            self._keys[count] = key_function(self, count)
-        find = self._keys[count]
+        find = self._keys.get(len(args), _UNKNOWN)
+        if find is _UNKNOWN:
+            find = self._keys[len(args)] = key_function(self, len(args))
         return None if find is None else find(args)
 
     def _remember(self, key: Any, plan: Plan) -> None:
@@ -99,14 +99,7 @@ class Op(Asked):
 
     def _named(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> dict[str, Any]:
         """All arguments of the kernel but outputs."""
-        names = self._all_names if len(args) + len(keywords) == len(self._all_names) else self._names
-        if len(args) + len(keywords) != len(names):
-            raise self._miscounted(args, keywords)
-        named = dict(zip(names, args, strict=False))
-        for key, value in keywords.items():
-            if key in named or key not in names:
-                raise self._miscounted(args, keywords)
-            named[key] = value
+        named = self._by_name(args, keywords)
         for key in self._roles.numbers:
             number = named[key]
             if not _is_number(number):
@@ -115,7 +108,7 @@ class Op(Asked):
             if not isinstance(named[key], torch.Tensor):
                 raise self._refuse(key, "wants a tensor", named[key])
             self._registered.launcher.check_layout(key, named[key])
-        if names is self._names and self._extent.inferred is not None:
+        if self._extent.inferred is not None and self._extent.inferred not in named:
             named[self._extent.inferred] = self._same_size({name: named[name].numel() for name in self._extent.arrays})
             made = {
                 name: self._made_shape(name, shape, named) for name, shape in self._outputs if name in self._extent.some
@@ -124,10 +117,10 @@ class Op(Asked):
         for key, size in self._sizes.items():
             named[key] = self._value(f'sizes["{key}"]', size, named)
         for key in self._roles.integers:
-            if isinstance(named[key], np.bool_):
-                named[key] = bool(named[key])
             if not _is_integer(named[key]):
                 raise self._refuse(key, "wants an integer", named[key])
+            if isinstance(named[key], torch.Tensor | np.ndarray | np.generic):
+                named[key] = named[key].item()
         return named
 
     def _arguments(self, named: dict[str, Any]) -> list[Any]:
@@ -288,7 +281,7 @@ def _is_number(given: Any) -> bool:
 def _is_integer(given: Any) -> bool:
     if isinstance(given, torch.Tensor):
         return bool(given.numel() == 1 and not given.is_floating_point() and not given.is_complex())
-    return isinstance(given, _INTEGERS) or hasattr(given, "__index__")
+    return isinstance(given, (*_INTEGERS, np.bool_)) or hasattr(given, "__index__")
 
 
 def _kernel(given: Any) -> Kernel:
