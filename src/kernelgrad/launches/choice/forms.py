@@ -23,6 +23,7 @@ from .variant import Variant
 if TYPE_CHECKING:
     from ...analysis.access.outcomes import Outcome
     from .gathers import Gathers, Step
+    from .without_tiles import Key, WithoutTiles
 
 _MOST_SHARED = 16384  # bytes of dynamic shared memory that a block may have twice
 
@@ -48,6 +49,7 @@ class Forms:
         self.made: dict[tuple[tuple[str, ...], Facts], Variant] = {}
         self._choosers: dict[Variant, Chooser] = {}
         self._by_size: dict[int, Forms] = {}  # by the bytes of dynamic shared memory
+        self._untiled: dict[Key, Forms] = {}
         self._by_rows: dict[Extents, Forms | None] = {}  # by a launch's block
         self._rows = rows
         # Whether threads of a block wait for each other.
@@ -147,9 +149,35 @@ class Forms:
 
     def _suited(self, launch: KnownLaunch) -> tuple[Forms, KnownLaunch]:
         """Those of the kernel as it is best analysed for the launch, and the launch as they see it."""
+        direct = self._without_tiles(launch)
+        if direct is not None:
+            return direct, launch
         sized = self._sized(launch)
         forms = sized._in_rows(launch)
         return forms, launch if forms._rows is None else launch._replace(block=forms._rows)
+
+    def _without_tiles(self, launch: KnownLaunch) -> Forms | None:
+        """Those of the kernel that reads memory itself where it reads copies of it in shared memory."""
+        settings, ways = self.settings, launch.ways
+        if not self._meets or not ways.on_gpu or ways.single or settings.mode == "split" or settings.may_alias:
+            return None
+        with COMPILING:
+            key = self._tiles.key(launch)
+            if key is not None and key not in self._untiled:
+                self._untiled[key] = self._made_without_tiles(key)
+            return None if key is None else self._untiled[key]
+
+    @cached_property
+    def _tiles(self) -> WithoutTiles:
+        from .without_tiles import WithoutTiles
+
+        return WithoutTiles(self.kernel.function, self.kernel.module)
+
+    def _made_without_tiles(self, key: Key) -> Forms:
+        module = self.kernel.module
+        functions = {**module.functions, self.kernel.function.name: self._tiles.made(key)}
+        kernel = Kernel(self.kernel.name, replace(module, functions=functions), self.kernel.variable)
+        return Forms(kernel, self.settings, self.usual, self.always)
 
     def _in_rows(self, launch: KnownLaunch) -> Forms:
         """Those of the kernel for a block of several rows, where it takes the threads of one row as such, and reads in
