@@ -1,64 +1,24 @@
-"""Comparisons of integers that come out the same for all threads of a launch: numbers in their place.
-
-A comparison that was computed before a branch may be decided in it: `tested` has those of each branch beside it.
-"""
+"""Comparisons of integers that come out the same wherever the kernel comes to them: numbers in their place."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ..analysis.access.intervals import Intervals
 from ..ir.ops import Apply, Block, Constant, For, Function, If, Module, Op, Value, While
-from ..ir.traverse import descend, walk, with_body, with_ops
+from ..ir.traverse import descend, with_body, with_ops
 from ..ir.types import Scalar
 from . import simplify
 
-Outcomes = tuple[tuple[int, bool], ...]  # of comparisons, by their numbers in the order of the function
-_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
-_TESTS = (*_COMPARISONS, "and", "or", "not")
 _DENIED = {"ge": "lt", "gt": "le", "ne": "eq"}
 
 
-def tested(function: Function) -> Function:
-    """Every branch has comparisons of its own."""
-    definition = {v: op for op in walk(function.body) for v in op.results}
-
-    def block(inner: Block) -> Block:
-        ops: list[Op] = []
-        for op in inner.ops:
-            changed = descend(op, block)
-            if isinstance(changed, If):
-                cond = _copied(changed.cond, definition, ops)
-                changed = replace(changed, cond=cond)
-            ops.append(changed)
-        return with_ops(inner, ops)
-
-    return with_body(function, block(function.body))
-
-
-def _copied(value: Value, definition: dict[Value, Op], ops: list[Op]) -> Value:
-    op = definition.get(value)
-    if not isinstance(op, Apply) or op.fn not in _TESTS:
-        return value
-    args = op.args if op.fn in _COMPARISONS else tuple(_copied(a, definition, ops) for a in op.args)
-    ops.append(replace(op, args=args, results=(Value(value.type, value.name),)))
-    return ops[-1].result
-
-
-def outcomes(function: Function, intervals: Intervals) -> Outcomes:
-    """What is known of a launch's comparisons."""
+def run(function: Function, module: Module, intervals: Intervals) -> Function:
     found: dict[int, bool] = {}
     _Tests(intervals, found).visit(function.body)
-    return tuple((k, found[id(op)]) for k, op in enumerate(walk(function.body)) if id(op) in found)
-
-
-def with_outcomes(function: Function, module: Module, found: Outcomes) -> Function:
-    known, numbers = dict(found), {id(op): k for k, op in enumerate(walk(function.body))}
 
     def decided(block: Block) -> Block:
-        return with_ops(block, [_decided(op, known.get(numbers[id(op)])) or descend(op, decided) for op in block.ops])
+        return with_ops(block, [_decided(op, found.get(id(op))) or descend(op, decided) for op in block.ops])
 
-    return simplify.run(with_body(function, decided(function.body)), module)
+    return simplify.run(with_body(function, decided(function.body)), module) if found else function
 
 
 def _decided(op: Op, outcome: bool | None) -> Op | None:

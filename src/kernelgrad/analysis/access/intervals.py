@@ -260,15 +260,8 @@ class Intervals:
 
     def _compare(self, fn: str, left: Value, right: Value) -> bool:
         if fn == "ne":
-            return self._apart(left, self.of(right)) and self._apart(right, self.of(left))
-        return self._bound(fn, left, self.of(right)) and self._bound(_MIRRORED[fn], right, self.of(left))
-
-    def _apart(self, value: Value, other: Range) -> bool:
-        """A number that it is not, at an end of what it may be."""
-        low, high = self.of(value)
-        if other[0] != other[1] or other[0] not in (low, high):
             return True
-        return self._narrow(value, (low + (other[0] == low), high - (other[0] == high)))
+        return self._bound(fn, left, self.of(right)) and self._bound(_MIRRORED[fn], right, self.of(left))
 
     def _bound(self, fn: str, value: Value, other: Range) -> bool:
         least, most = _limits(value.type)

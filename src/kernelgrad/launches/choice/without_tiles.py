@@ -1,70 +1,102 @@
-"""The kernel that reads memory itself where it reads copies of it in shared memory (see `transforms/tile_copies`), as it is
-for a launch: what its sizes decide is decided."""
+"""The reverse of a kernel that reads memory itself where it reads copies of it in shared memory (`transforms/tile_copies`),
+where that does less than the reverse of the kernel as it is.
+
+Who reads an element is known of it, so that a gather may collect the element's adjoint: then threads neither wait for
+each other nor add to what others add to. Where there is no gather, each of them would add to memory what a block had
+added up in its tile. So both are planned, and what they do is estimated from the plans and the gathers' code: the kernel
+without tiles has to do less, and must not add more to memory atomically.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...analysis.access.affine import Shape
-from ...analysis.access.intervals import Intervals
-from ...ir.ops import Function, Module
-from ...runtime.integers import Extents, KnownLaunch
-from ...transforms import interval_tests, merged_guards, tile_copies
-from ...transforms.interval_tests import Outcomes
-from ...transforms.merged_guards import Merged
+from ...analysis.trip_counts import Amount
+from ...autodiff.costs.plan_effects import is_idle
+from ...autodiff.costs.plan_work import planned_traffic
+from ...autodiff.costs.traffic import ATOMIC
+from ...autodiff.costs.work import rough_work, work
+from ...ir.ops import Function, Value
+from ...kernel import Kernel
+from ...runtime.integers import Extents, Growing, KnownLaunch, Looking
+from ...transforms import rotate, tile_copies
 
-_ROUNDS = 3
+if TYPE_CHECKING:
+    from .forms import Forms
+    from .gathers import Step
 
-
-class Key(NamedTuple):
-    """What one such function holds for."""
-
-    block: Extents
-    outcomes: tuple[Outcomes, ...]  # what is decided lets more be decided
-    merged: Merged
+_REMEMBERED = 1024  # launches
 
 
 class WithoutTiles:
-    """Those functions of one kernel."""
+    """Those of one kernel's reverses. `made`: the forms of another kernel, as these are."""
 
-    def __init__(self, function: Function, module: Module):
-        self.function, self.module = function, module
-        self._plain: dict[Extents, Function | None] = {}  # by the block
-        self._decided: dict[tuple[Extents, tuple[Outcomes, ...]], Function] = {}
+    def __init__(self, forms: Forms, made: Callable[[Kernel], Forms]):
+        self.forms, self._made = forms, made
+        self.relevant: Growing[Value] = Growing()  # the integers that the choice depends on
+        self._by_block: dict[Extents, Forms | None] = {}
+        self._chosen: dict[KnownLaunch, Forms | None] = {}
 
-    def key(self, launch: KnownLaunch) -> Key | None:
-        """None where shared memory holds more than copies."""
-        block = launch.block
-        if block not in self._plain:
-            self._plain[block] = tile_copies.run(self.function, self.module, block)
-        plain = self._plain[block]
-        if plain is None:
+    def choose(self, launch: KnownLaunch) -> Forms | None:
+        """None where the launch had better get what it would get otherwise."""
+        direct = self._direct(launch.block)
+        if direct is None:
             return None
-        decided, found = plain, tuple[Outcomes, ...]()
-        for _ in range(_ROUNDS):
-            tested = interval_tests.tested(decided)
-            more = interval_tests.outcomes(tested, _intervals(tested, launch))
-            if not more:
-                break
-            found = (*found, more)
-            if (block, found) not in self._decided:
-                self._decided[block, found] = interval_tests.with_outcomes(tested, self.module, more)
-            decided = self._decided[block, found]
-        shape = Shape(launch.grid, block)
-        merged = merged_guards.find(decided, _intervals(decided, launch), shape, launch.answers(decided))
-        return Key(block, found, merged)
+        if launch not in self._chosen:
+            if len(self._chosen) >= _REMEMBERED:
+                self._chosen.clear()
+            self._chosen[launch] = None  # while that is looked at
+            looking = Looking(launch.answers(self.forms.kernel.function))
+            if estimated(direct, launch, looking).is_less_than(estimated(self.forms, launch, looking)):
+                self._chosen[launch] = direct
+            self.relevant.add(looking.asked)
+        return self._chosen[launch]
 
-    def made(self, key: Key) -> Function:
-        decided = self._decided.get((key.block, key.outcomes), self._plain[key.block])
-        assert decided is not None
-        return merged_guards.with_merged(decided, self.module, key.merged)
+    def _direct(self, block: Extents) -> Forms | None:
+        if block not in self._by_block:
+            kernel = self.forms.kernel
+            function = tile_copies.run(kernel.function, kernel.module, block)
+            self._by_block[block] = None if function is None else self._made(_with(kernel, function))
+        return self._by_block[block]
 
 
-def _intervals(function: Function, launch: KnownLaunch) -> Intervals:
-    known, params = launch.answers(function), {p.name: p.value for p in function.params}
+def _with(kernel: Kernel, function: Function) -> Kernel:
+    functions = {**kernel.module.functions, kernel.function.name: function}
+    return Kernel(kernel.name, replace(kernel.module, functions=functions), kernel.variable)
 
-    def number(name: str) -> int | None:
-        found = known(params[name]) if name in params else None
-        return int(found) if isinstance(found, int) else None
 
-    return Intervals(function, launch.grid, launch.block, number)
+class Estimate(NamedTuple):
+    """Of a launch and of the gathers before it. `atomics`: bytes of memory that are added to atomically."""
+
+    operations: float
+    atomics: float
+
+    def is_less_than(self, other: Estimate) -> bool:
+        return self.operations < other.operations and self.atomics <= other.atomics
+
+
+def estimated(forms: Forms, launch: KnownLaunch, known: Looking) -> Estimate:
+    variant, shape = forms.for_launch(launch), Shape(launch.grid, launch.block)
+    for value in forms.chooser(launch).relevant.parts:
+        known(value)
+    gathers = sum(_operations(step, variant.kernel.function, known) for step in forms.gathers(launch))
+    prepared = variant.derivative.prepared
+    if is_idle(prepared):
+        return Estimate(gathers, 0)
+    found = planned_traffic(prepared, shape, known)
+    atomics = rough_work({ATOMIC: found.get(ATOMIC, Amount())}, shape).moved
+    return Estimate(gathers + rough_work(found, shape).operations, atomics)
+
+
+def _operations(step: Step, function: Function, known: Looking) -> float:
+    """Of a gather. `function`: the kernel's, whose arguments it has."""
+    kernel, launch, told = step
+    params = {p.name: p.value for p in function.params}
+
+    def number(name: str) -> Any:
+        return told[name].value if name in told else known(params.get(name))
+
+    return work(rotate.run(kernel.function, kernel.module), Shape(launch.grid, launch.block), number).operations

@@ -42,7 +42,6 @@ _SPAN = 4
 _LONG_SPAN = 8
 _MOST_TAPS = 64
 _FEW_LOADS = 2
-_LONGEST_RUN = 64  # bytes of one thread: its neighbours come to them while they are in a cache
 _SCATTERED = 8  # elements between those of neighbouring threads: each is a sector of its own
 _MOST_WASTE = 3  # executions that are looked at for each that there is
 
@@ -267,16 +266,7 @@ class Finder(Placing):
         if owner is None or owner == next((c for c in read.ranges if c.kind == "axis"), None):
             return True
         loads = self._loads(read.update)
-        return all(abs(self._step_of(load, owner, read.loops)) <= self._run(load, site, read) for load in loads)
-
-    def _run(self, load: Load, site: Site, read: Read) -> float:
-        """Bytes side by side that a thread of the gather loads: what lies between it and its neighbour, it may load
-        itself, as where an image is enlarged."""
-        run: float = load.result.type.size
-        for step, length in sorted((abs(self._step_of(load, c, read.loops)), self._length(c, read)) for c in site.summed):
-            if 0 < step <= run and step * length <= _LONGEST_RUN:
-                run = max(run, step * (length - 1) + run)
-        return run
+        return all(abs(self._step_of(load, owner, read.loops)) <= load.result.type.size for load in loads)
 
     def _is_scattered(self, sites: tuple[Site, ...], reads: list[Read], type: Scalar) -> bool:
         """Whether neighbouring threads would store to different parts of memory, and load little. To load from all over
