@@ -106,9 +106,7 @@ class _Solving:
         fixed = []
         for size in sorted({*stored, *read}, reverse=True):
             at, index = read.get(size, ()), stored.get(size, ())
-            if len(index) > 1:
-                raise NotACopy
-            core = self._core(index[0]) if index else None
+            core = self._core(index)
             if core is None:
                 fixed.append((at, index))
             elif core.value in self.thread.own:
@@ -120,10 +118,15 @@ class _Solving:
                 self.build.apply("eq", self._sum(at, I64), self._sum(map(self.thread.tested, index), I64))
             )
 
-    def _core(self, index: Value) -> _Core | None:
-        """None of an index that all threads share."""
-        added: list[tuple[str, Value]] = []
+    def _core(self, parts: tuple[Value, ...]) -> _Core | None:
+        """None of a sum that all threads share."""
         uniform = self.kernel.uniform
+        varying = [part for part in parts if part not in uniform]
+        if not varying:
+            return None
+        if len(varying) > 1:
+            raise NotACopy
+        added, index = [("add", part) for part in parts if part in uniform], varying[0]
         while index not in uniform:
             match self.kernel.definition.get(index):
                 case Apply("convert", (inner,)) if _is_widened(inner, index):
@@ -136,7 +139,7 @@ class _Solving:
                     added.append(("sub", other))
                 case _:
                     return _Core(index, tuple(added))
-        return None
+        raise NotACopy
 
     def _give(self, core: _Core, at: tuple[Value, ...]) -> None:
         """The thread's index or counter, by an index of the cell."""

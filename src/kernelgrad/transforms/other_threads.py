@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..ir.builder import Builder
 from ..ir.effects import is_pure
-from ..ir.ops import Apply, Builtin, Constant, If, Load, Op, Value
+from ..ir.ops import Apply, Block, Builtin, Constant, If, Load, Op, Value
 from ..ir.traverse import operands, rebuild
 from ..ir.types import I32, U32, Scalar
 
@@ -81,9 +81,11 @@ class OtherThread:
         return build.convert(build.apply(fn, build.convert(one, I32), build.convert(other, I32)), U32)
 
     def _chosen(self, op: If, value: Value, anyway: bool) -> Value:
-        cond, number, sides = self._of(op.cond, anyway), op.results.index(value), []
-        for side in (op.then, op.orelse):
-            with self.build.region() as region:
-                result = self.inside()._of(side.results[number], anyway)
-            sides.append(region.block(results=(result,)))
-        return self.build.if_(cond, *sides)[0]
+        cond, number = self._of(op.cond, anyway), op.results.index(value)
+        then, orelse = (self._side(side.results[number], anyway) for side in (op.then, op.orelse))
+        return self.build.if_(cond, then, orelse)[0]
+
+    def _side(self, value: Value, anyway: bool) -> Block:
+        with self.build.region() as region:
+            result = self.inside()._of(value, anyway)
+        return region.block(results=(result,))

@@ -13,8 +13,8 @@ The reverse goes first: it wants buffers as they were before the kernel (rule 6)
 outputs whose elements are stored once the adjoints are only read there, and zeroed by the kernel where it stores, as
 it would without any other adjoint wanted. Where the reverse alone is refused, one kernel does both.
 
-On a GPU, a reverse that reads memory where the kernel reads copies of it in shared memory (`without_tiles`) has plans that
-one kernel has not: then they are two, and the kernel keeps its tiles.
+On a GPU, a reverse that reads memory where the kernel reads copies of it in shared memory (`without_tiles`) has plans
+that one kernel has not: then they are two, and the kernel keeps its tiles.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The reverse of a kernel that reads memory itself where it reads copies of it in shared memory (`transforms/tile_copies`),
-where that does less than the reverse of the kernel as it is.
+"""The reverse of a kernel that reads memory itself where it reads copies of it in shared memory
+(`transforms/tile_copies`), where that does less than the reverse of the kernel as it is.
 
 Who reads an element is known of it, so that a gather may collect the element's adjoint: then threads neither wait for
 each other nor add to what others add to. Where there is no gather, each of them would add to memory what a block had
-added up in its tile. So both are planned, and what they do is estimated from the plans and the gathers' code: the kernel
-without tiles has to do less, and must not add more to memory atomically.
+added up in its tile. So both are planned, and what they do is estimated from the plans and the gathers' code: without
+tiles it has to be less, and no more that is added to memory atomically.
 """
 
 from __future__ import annotations
