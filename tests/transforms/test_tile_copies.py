@@ -10,8 +10,11 @@ import pytest
 import kernelgrad as kg
 from every_plan import forced
 from halo_kernels import Halo, halo
+from kernelgrad.explain.counted import counts
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.transforms import tile_copies
+from plan_halos import SIDE, Tile, planes
+from plan_tiles import PRODUCTS
 from tile_copy_cases import CASES, COPIES, Case
 
 SIZE, N, BLOCKS = 400, 70, 3
@@ -116,3 +119,60 @@ def test_memory_that_may_be_the_same() -> None:
         gradient[BLOCKS, 32](y, z, x, np.zeros(SIZE, np.int32), N, d_y, d_z, d_x)
     wanted = launched(case, "one kernel", True)
     np.testing.assert_allclose(d_x, wanted[-1], rtol=1e-11)
+
+
+# ---- which plan a launch gets
+
+
+def planned(tile: Any, primal: bool) -> Any:
+    kernel: Any = kg.compile(tile.text)["k"]
+    names = [p.name for p in kernel.function.params]
+    inputs = names[1 : len(tile.sizes)]
+    options = {} if primal else {"primal": False, "keep": names[0]}
+    gradient = kg.gradient(kernel, [names[0], *inputs], assign=inputs, **options)
+    args = (*(np.empty(size, np.float32) for size in tile.sizes), *tile.numbers)
+    return gradient.planned(make_launch(tile.grid, tile.block, tile.shared), args, {}, on_gpu=True)
+
+
+def test_the_kernel_keeps_its_tile() -> None:
+    """Value and gradient: the gather goes first, then the kernel as it is, which zeroes the adjoint of its output."""
+    tile = planes("plain", weights=False)["strided loops"]
+    side = 4096
+    large = tile._replace(grid=(side // 32, side // 16), sizes=(side * side,) * 2, numbers=(side,))
+    plan = planned(large, primal=True).plan
+    gathering, forward = plan.steps
+    assert (gathering.role, forward.role) == ("gather", "forward")
+    assert "__shared__" in forward.kernel.source and "__shared__" not in gathering.kernel.source
+    assert "__syncthreads" not in gathering.kernel.source and "atomicAdd" not in gathering.kernel.source
+
+
+def test_small_launches_do_both_at_once() -> None:
+    tile = planes("plain", weights=False)["strided loops"]
+    assert len(planned(tile, primal=True).plan.steps) == 1
+
+
+def test_what_is_not_gathered_keeps_its_tile() -> None:
+    """Without a gather, every read would be an atomic addition to memory, where a block adds up in its tile first."""
+    text = """
+    __global__ void k(float *y, const float *x, const float *w, int n) {
+        __shared__ float s[16][16];
+        int tx = threadIdx.x, ty = threadIdx.y, gx = (int)blockIdx.x * 12 + tx - 2, gy = (int)blockIdx.y * 12 + ty - 2;
+        s[ty][tx] = gx >= 0 && gx < n && gy >= 0 && gy < n ? x[gy * n + gx] : 0.0f;
+        __syncthreads();
+        if (tx < 2 || tx >= 14 || ty < 2 || ty >= 14 || gx >= n || gy >= n) return;
+        float a = 0;
+        for (int p = 0; p < 5; ++p)
+            for (int q = 0; q < 5; ++q) a += w[p * 5 + q] * s[ty + p - 2][tx + q - 2];
+        y[gy * n + gx] = a;
+    }"""
+    tile = Tile(text, (22, 22), (16, 16), (SIDE * SIDE, SIDE * SIDE, 25), (SIDE,))
+    assert is_copy(kg.compile(text)["k"], (16, 16))
+    plan = planned(tile, primal=False).plan
+    assert "__shared__" in plan.steps[-1].kernel.source
+    assert counts(planned(tile, primal=False)).atomics < 5 * SIDE * SIDE
+
+
+@pytest.mark.parametrize("name", list(PRODUCTS))
+def test_products_keep_their_tiles(name: str) -> None:
+    made = PRODUCTS[name]
+    assert not is_copy(kg.compile(made.text)["k"], made.block)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..analysis.access.affine import Sums
-from ..analysis.tile_rows import Cell, cell_of
+from ..analysis.ownership.tile_rows import Cell, cell_of
 from ..ir.builder import Builder
 from ..ir.effects import is_pure
 from ..ir.ops import Apply, Builtin, For, If, Op, Store, Value, While

@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..analysis import roots, structure, tile_rows, tiles, uniform
+from ..analysis import roots, structure, tiles, uniform
 from ..analysis.access.affine import Shape, Sums
 from ..analysis.access.intervals import Intervals
+from ..analysis.ownership import tile_rows
 from ..analysis.ownership.exclusive import is_shared
 from ..analysis.tiles import Tile
 from ..ir.builder import Builder

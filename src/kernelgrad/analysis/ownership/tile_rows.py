@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..ir.builder import pointee
-from ..ir.ops import Block, For, Function, GlobalRef, If, Load, Offset, Op, PtrCast, Store, Value, While
-from ..ir.types import Array, Type
-from .access.intervals import Intervals
-from .ownership.exclusive import is_shared
-from .roots import Memory
+from ...ir.builder import pointee
+from ...ir.ops import Block, For, Function, GlobalRef, If, Load, Offset, Op, PtrCast, Store, Value, While
+from ...ir.types import Array, Type
+from ..access.intervals import Intervals
+from ..roots import Memory
+from .exclusive import is_shared
 
 Cell = tuple[tuple[int, tuple[Value, ...]], ...]  # what is summed up to each index, by the bytes of what it counts
 
