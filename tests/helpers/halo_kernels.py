@@ -119,7 +119,8 @@ class Halo:
             cells *= extent
         digits, below = [], 1
         for a in range(self.dims):
-            digits.append(f"int j{a} = (int)(c / {below}) % {self.rows[a]};")
+            above = f"(int)c / {below}" if a else "(int)c"
+            digits.append(f"int j{a} = {above}{f' % {self.rows[a]}' if a + 1 < self.dims else ''};")
             below *= self.rows[a]
         number = flat([f"threadIdx.{AXES[a]}" for a in range(3)], tuple(f"blockDim.{axis}" for axis in AXES))
         step = str(self.block[0] * self.block[1] * self.block[2])

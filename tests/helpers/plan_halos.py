@@ -123,6 +123,8 @@ def planes(name: str, weights: bool) -> dict[str, Tile]:
             nested,
             f"{by_block} {{ {source} s[j][i] = {_INSIDE}; }}",
         ),
+        "flat array": tiled(flat, f"{loops} {{ {source} s[j * {columns} + i] = {_INSIDE}; }}", flat_cell),
+        "flat loop over rows": tiled(nested, f"{flat_loop} {{ {digits} {source} s[j][i] = {_INSIDE}; }}"),
         "flat loop": tiled(flat, f"{flat_loop} {{ {digits} {source} s[c] = {_INSIDE}; }}", flat_cell),
         "dynamic memory": tiled(
             "extern __shared__ float s[];",

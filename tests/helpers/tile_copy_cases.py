@@ -34,6 +34,12 @@ def a_cell(store: str, reads: str = OWN, declared: str = "__shared__ double s[64
     return f"{declared} {store} __syncthreads(); {reads}"
 
 
+def rows(cell: str, read: str, guard: str = "") -> str:
+    place = "b + u * 8 + t"
+    return f"__shared__ double s[64]; {guard}{cell} = x[{place}]; __syncthreads(); y[{place}] = {read};"
+
+
+NUMBERED = "for (int c = t; c < 40; c += 32)"
 COPY = "s[j] = x[b + j];"
 COPIES: dict[str, Case] = {
     "strided": Case(strided(COPY)),
@@ -82,6 +88,14 @@ COPIES: dict[str, Case] = {
         ),
         (8, 8),
     ),
+    "rows in one index": Case(rows("s[u * 8 + t]", "s[t % 4 * 8 + u] * s[u * 8 + 7 - t]"), (8, 4)),
+    "padded rows in one index": Case(rows("s[9 * u + 1 + t]", "s[9 * u + 8 - t]"), (8, 4)),
+    "shifted rows in one index": Case(rows("s[((u + 2) << 3) + t]", "s[16 + u * 8 + 7 - t]"), (8, 4)),
+    "rows of some threads": Case(rows("s[u * 4 + t]", "s[u * 4]", "if (t < 4) "), (8, 4)),
+    "one number in two indices": Case(
+        f"__shared__ double s[5][9]; {NUMBERED} s[c / 8][c % 8] = x[b + c]; __syncthreads();"
+        "y[i] = s[t / 8][t % 8] * s[t % 4][3];"
+    ),
 }
 OTHERS: dict[str, Case] = {
     "two cells in an iteration": Case(
@@ -113,6 +127,11 @@ OTHERS: dict[str, Case] = {
     "left early": Case(strided("if (j > 40) break; s[j] = x[j];", "int j = t; j < 64; j += 32")),
     "columns first": Case(
         strided("s[j] = x[j];", "int j = t * 2 + u; j < 34; j += 64", f"if (u == 0) {{ {READS} }}"), (32, 2)
+    ),
+    "rows that begin later": Case(rows("s[u * 8 + t + 4]", "s[u * 8 + 11 - t]"), (8, 4)),
+    "rows that wrap": Case(rows("s[(threadIdx.y + 0x20000000u) * 8u + threadIdx.x]", "s[u * 8 + 7 - t]"), (8, 4)),
+    "other quotient": Case(
+        f"__shared__ double s[5][9]; {NUMBERED} s[c / 8][c % 9] = x[b + c]; __syncthreads(); y[i] = s[t / 8][t % 9];"
     ),
     "reversed": Case(a_cell("s[31 - t] = x[i];")),
     "every other cell": Case(a_cell("s[2 * t] = x[i]; s[2 * t + 1] = 0;")),

@@ -45,6 +45,7 @@ from ..ir.traverse import blocks, descend, kinds, uses, walk, with_body, with_op
 from . import barriers, block_shape, interval_tests, loops, simplify
 from .cell_writers import Filling, Kernel, writer_of
 from .other_threads import NotACopy
+from .tile_layouts import Indices
 
 Dim3 = tuple[int, int, int]
 _MEETING = (Barrier, BarrierReduce, Warp, Fence)
@@ -79,15 +80,9 @@ class _Reads:
         self.memory = roots.analyse(function)
         self.structure = structure.analyse(function, apart=False)
         self.tiles = tiles.find_tiles(self.memory, self.structure)
-        self.kernel = Kernel(
-            self.structure.definition,
-            frozenset(p.value for p in function.params),
-            frozenset(uniform.uniform_values(function)),
-            Sums(self.structure, Shape(_ANY_GRID, block), lambda _: None),
-            block,
-            self._is_read_only,
-        )
         self._check()
+        parameters = frozenset(p.value for p in function.params)
+        self.kernel = Kernel(self._indices(), parameters, block, self._is_read_only)
         self.fillings = {root: tuple(reversed(list(self._fillings(tile)))) for root, tile in self.tiles.items()}
         self.of_load = {number: root for root, tile in self.tiles.items() for number in tile.loads}
         self.stores = frozenset[int]().union(*(tile.stores for tile in self.tiles.values()))
@@ -143,8 +138,14 @@ class _Reads:
             raise NotACopy
         for root, tile in self.tiles.items():
             self._check_tile(root, tile)
-        if not tile_rows.stay_in_rows(self.function, self.memory, _intervals(self.function, self.block)):
+
+    def _indices(self) -> Indices:
+        function = self.function
+        ranges = tile_rows.ranges_in_rows(function, self.memory, _intervals(function, self.block))
+        if ranges is None:
             raise NotACopy
+        sums = Sums(self.structure, Shape(_ANY_GRID, self.block), lambda _: None)
+        return Indices(self.structure.definition, frozenset(uniform.uniform_values(function)), sums, ranges)
 
     def _check_tile(self, root: Value, tile: Tile) -> None:
         if tile.barrier is None or any(place.in_loop for place in tile.place.around()):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...ir.builder import pointee
-from ...ir.ops import Block, For, Function, GlobalRef, If, Load, Offset, Op, PtrCast, Store, Value, While
+from ...ir.ops import Apply, Block, For, Function, GlobalRef, If, Load, Offset, Op, PtrCast, Store, Value, While
 from ...ir.types import Array, Type
 from ..access.intervals import Intervals
+from ..access.ranges import Range
 from ..roots import Memory
 from .exclusive import is_shared
 
+_PARTS = ("add", "mul", "shl", "convert")
 Cell = tuple[tuple[int, tuple[Value, ...]], ...]  # what is summed up to each index, by the bytes of what it counts
 
 
@@ -38,14 +40,17 @@ def cell_type(root: Value) -> Type:
     return type
 
 
-def stay_in_rows(function: Function, memory: Memory, intervals: Intervals) -> bool:
-    """Of all accesses to shared memory. An index into a whole variable is in it, or the kernel has no meaning."""
-    return _Rows(memory, intervals).block(function.body)
+def ranges_in_rows(function: Function, memory: Memory, intervals: Intervals) -> dict[Value, Range] | None:
+    """Between which numbers the parts of indices into shared memory lie where it is stored to; None where an access may
+    leave its row. An index into a whole variable is in it, or the kernel has no meaning."""
+    rows = _Rows(memory, intervals)
+    return rows.stored if rows.block(function.body) else None
 
 
 class _Rows:
     def __init__(self, memory: Memory, intervals: Intervals):
         self.memory, self.intervals = memory, intervals
+        self.stored: dict[Value, Range] = {}
 
     def block(self, block: Block) -> bool:
         return all(map(self._op, block.ops))
@@ -53,7 +58,7 @@ class _Rows:
     def _op(self, op: Op) -> bool:
         match op:
             case Load(ptr) | Store(ptr) if is_shared(ptr):
-                return self._access(ptr)
+                return self._access(ptr, isinstance(op, Store))
             case If(cond, then, orelse):
                 return self._branch(cond, then, True) and self._branch(cond, orelse, False)
             case For(body=body):
@@ -72,13 +77,23 @@ class _Rows:
         with self.intervals.entering(loop) as happens:
             return not happens or self.block(body)
 
-    def _access(self, ptr: Value) -> bool:
+    def _access(self, ptr: Value, stores: bool) -> bool:
         found, cell = self.memory.of(ptr), cell_of(ptr, self.intervals.definition)
         if len(found) != 1 or cell is None:
             return False
+        for index in (index for _, indices in cell if stores for index in indices):
+            self._note(index)
         (root,) = found
         rows, whole = _rows(pointee(root))
         return all(size == whole or (size in rows and self._is_in(indices, rows[size])) for size, indices in cell)
+
+    def _note(self, index: Value) -> None:
+        low, high = self.intervals.of(index)
+        before = self.stored.get(index, (low, high))
+        self.stored[index] = min(low, before[0]), max(high, before[1])
+        op = self.intervals.definition(index)
+        for part in op.args if isinstance(op, Apply) and op.fn in _PARTS else ():
+            self._note(part)
 
     def _is_in(self, indices: tuple[Value, ...], count: int) -> bool:
         ranges = [self.intervals.of(index) for index in indices]
