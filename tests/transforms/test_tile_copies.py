@@ -172,6 +172,26 @@ def test_what_is_not_gathered_keeps_its_tile() -> None:
     assert counts(planned(tile, primal=False)).atomics < 5 * SIDE * SIDE
 
 
+@pytest.mark.parametrize(
+    "place", [("threadIdx.x", "threadIdx.y", (32, 8)), ("threadIdx.x % 32", "threadIdx.x / 32", (256,))]
+)
+def test_what_is_transposed_keeps_its_tile(place: tuple[str, str, Any]) -> None:
+    """Without it, neighbouring threads would read what lies far apart."""
+    text = f"""
+    __global__ void k(float *y, const float *x, int n) {{
+        __shared__ float s[8][33];
+        int tx = {place[0]}, ty = {place[1]};
+        s[ty][tx] = x[(blockIdx.y * 8 + ty) * n + blockIdx.x * 32 + tx];
+        __syncthreads();
+        int across = threadIdx.x % 8, along = (threadIdx.x + threadIdx.y * 32) / 8 % 32;
+        y[(blockIdx.x * 32 + along) * n + blockIdx.y * 8 + across] = s[across][along] + 0.5f * s[7 - across][along];
+    }}"""
+    tile = Tile(text, (SIDE // 32, SIDE // 8), place[2], (SIDE * SIDE,) * 2, (SIDE,))
+    assert is_copy(kg.compile(text)["k"], place[2])
+    plan = planned(tile, primal=False).plan
+    assert "__shared__" in plan.steps[-1].kernel.source
+
+
 @pytest.mark.parametrize("name", list(PRODUCTS))
 def test_products_keep_their_tiles(name: str) -> None:
     made = PRODUCTS[name]

@@ -4,7 +4,7 @@
 Who reads an element is known of it, so that a gather may collect the element's adjoint: then threads neither wait for
 each other nor add to what others add to. Where there is no gather, each of them would add to memory what a block had
 added up in its tile. So both are planned, and what they do is estimated from the plans and the gathers' code: without
-tiles it has to be less, and no more that is added to memory atomically.
+tiles it has to be less, and no more that is added to memory atomically; and neighbours must read neighbouring elements.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...analysis.access.affine import Shape
+from ...analysis import roots, structure
+from ...analysis.access.affine import Affine, Basis, Part, Shape, Sums
+from ...analysis.machine import WARP
 from ...analysis.trip_counts import Amount
 from ...autodiff.costs.plan_effects import is_idle
 from ...autodiff.costs.plan_work import planned_traffic
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from .gathers import Step
 
 _REMEMBERED = 1024  # launches
+_SCATTERED = 8  # elements between those of neighbouring threads: each is a sector of its own
 
 
 class WithoutTiles:
@@ -50,10 +53,15 @@ class WithoutTiles:
                 self._chosen.clear()
             self._chosen[launch] = None  # while that is looked at
             looking = Looking(launch.answers(self.forms.kernel.function))
-            if estimated(direct, launch, looking).is_less_than(estimated(self.forms, launch, looking)):
+            if self._pays(direct, launch, looking):
                 self._chosen[launch] = direct
             self.relevant.add(looking.asked)
         return self._chosen[launch]
+
+    def _pays(self, direct: Forms, launch: KnownLaunch, known: Looking) -> bool:
+        if not reads_neighbours(direct.kernel.function, launch, known):
+            return False
+        return estimated(direct, launch, known).is_less_than(estimated(self.forms, launch, known))
 
     def _direct(self, block: Extents) -> Forms | None:
         if block not in self._by_block:
@@ -66,6 +74,31 @@ class WithoutTiles:
 def _with(kernel: Kernel, function: Function) -> Kernel:
     functions = {**kernel.module.functions, kernel.function.name: function}
     return Kernel(kernel.name, replace(kernel.module, functions=functions), kernel.variable)
+
+
+def reads_neighbours(function: Function, launch: KnownLaunch, known: Looking) -> bool:
+    """Whether neighbouring threads read what lies side by side, as far as that is known. A tile may be there for that,
+    as where a matrix is transposed."""
+    memory = roots.analyse(function)
+    sums = Sums(structure.analyse(function, apart=False), Shape(launch.grid, launch.block), known)
+    lane = next((axis for axis, extent in enumerate(launch.block) if extent > 1), 0)
+    for load in memory.loads:
+        places = (sums.address(load.ptr, root) for root in memory.of(load.ptr))
+        steps = (_step(place, lane) for place in places if place is not None)
+        if any(step >= _SCATTERED * load.result.type.size for step in steps):
+            return False
+    return True
+
+
+def _step(place: Affine, lane: int) -> int:
+    """About how much more it is for the next thread."""
+    return abs(sum(factor * _step_of(basis, lane) for basis, factor in place.terms))
+
+
+def _step_of(basis: Basis, lane: int) -> int:
+    if isinstance(basis, Part):
+        return 0 if basis.is_quotient and basis.by >= WARP else min(1, _step(basis.of, lane))
+    return int(basis == ("thread_idx", lane))
 
 
 class Estimate(NamedTuple):
