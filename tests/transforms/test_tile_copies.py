@@ -196,3 +196,14 @@ def test_what_is_transposed_keeps_its_tile(place: tuple[str, str, Any]) -> None:
 def test_products_keep_their_tiles(name: str) -> None:
     made = PRODUCTS[name]
     assert not is_copy(kg.compile(made.text)["k"], made.block)
+
+
+def test_explained() -> None:
+    tile = planes("plain", weights=False)["strided loops"]
+    kernel: Any = kg.compile(tile.text)["k"]
+    y, x = (np.zeros(size, np.float32) for size in tile.sizes)
+    line = "shared memory: 's' holds copies: the reverse reads what they are of"
+    with forced("without tiles"):
+        gradient = kg.gradient(kernel, primal=False, keep="y")
+        assert line in gradient.explain(tile.grid, tile.block, y, x, *tile.numbers).splitlines()
+    assert line not in kg.gradient(kernel).explain(tile.grid, tile.block, y, x, *tile.numbers).splitlines()
