@@ -20,6 +20,7 @@ class Case(NamedTuple):
     @property
     def source(self) -> str:
         return f"""
+        #include <cuda_fp16.h>
         __global__ void k(double *y, double *z, const double *x, const int *p, int n) {{
             int t = threadIdx.x, u = threadIdx.y, b = blockIdx.x * 32, i = b + t;
             {self.body}
@@ -39,6 +40,7 @@ def rows(cell: str, read: str, guard: str = "") -> str:
     return f"__shared__ double s[64]; {guard}{cell} = x[{place}]; __syncthreads(); y[{place}] = {read};"
 
 
+HALVES = "if (i < n) y[i] = (double)__half2float(s[t]) * x[i] + __half2float(s[31 - t]);"
 NUMBERED = "for (int c = t; c < 40; c += 32)"
 COPY = "s[j] = x[b + j];"
 COPIES: dict[str, Case] = {
@@ -73,6 +75,7 @@ COPIES: dict[str, Case] = {
     "floats": Case(a_cell("s[t] = x[i];", declared="__shared__ float s[64];"), tolerance=1e-5),
     "rows of one": Case(a_cell("s[t][0] = x[i];", "y[i] = s[t][0] * s[31 - t][0];", "__shared__ double s[64][1];")),
     "wraps to its own cell": Case(a_cell("s[threadIdx.x + 4294967295u + 1u] = x[i];")),
+    "halves": Case(a_cell("s[t] = __float2half((float)x[i]);", HALVES, "__shared__ __half s[64];"), tolerance=2e-2),
     "integers": Case(a_cell("s[t] = p[i];", "y[i] = x[s[t]] * x[s[31 - t]];", "__shared__ int s[64];")),
     "two tiles": Case(
         "__shared__ double s[40], r[40]; for (int j = t; j < 34; j += 32) { s[j] = x[b + j]; r[j] = x[j] + 1.0; }"
@@ -132,6 +135,20 @@ OTHERS: dict[str, Case] = {
     "rows that wrap": Case(rows("s[(threadIdx.y + 0x20000000u) * 8u + threadIdx.x]", "s[u * 8 + 7 - t]"), (8, 4)),
     "other quotient": Case(
         f"__shared__ double s[5][9]; {NUMBERED} s[c / 8][c % 9] = x[b + c]; __syncthreads(); y[i] = s[t / 8][t % 9];"
+    ),
+    "pairs": Case(
+        a_cell(
+            "s[t] = i < n ? make_double2(x[i], x[i + 1]) : make_double2(0.0, 1.0);",
+            "y[i] = s[t].x * s[31 - t].y;",
+            "__shared__ double2 s[64];",
+        )
+    ),
+    "whole pairs": Case(
+        a_cell(
+            "s[t] = i < n ? make_double2(x[i], x[i + 1]) : make_double2(0.0, 1.0);",
+            "double2 v = s[31 - t]; y[i] = v.x * v.y;",
+            "__shared__ double2 s[64];",
+        )
     ),
     "reversed": Case(a_cell("s[31 - t] = x[i];")),
     "every other cell": Case(a_cell("s[2 * t] = x[i]; s[2 * t + 1] = 0;")),

@@ -42,19 +42,23 @@ from ..ir.ops import (
     While,
 )
 from ..ir.traverse import blocks, descend, kinds, uses, walk, with_body, with_ops
+from ..ir.types import Scalar
 from . import barriers, block_shape, interval_tests, loops, simplify
 from .cell_writers import Filling, Kernel, writer_of
 from .other_threads import NotACopy
 from .tile_layouts import Indices
 
 Dim3 = tuple[int, int, int]
-_MEETING = (Barrier, BarrierReduce, Warp, Fence)
+_EXCHANGING = (BarrierReduce, Warp, Fence)
+_MEETING = (Barrier, *_EXCHANGING)
 _ANY_GRID = (2**31 - 1, 65535, 65535)
 _MOST_STORES = 4
 
 
 def run(function: Function, module: Module, block: Dim3) -> Function | None:
     """The function for blocks of that shape, without shared memory; None where that holds more than copies."""
+    if not any(_shared(function)) or not kinds(function.body).isdisjoint(_EXCHANGING):
+        return None
     shaped = simplify.run(block_shape.with_extents(function, block), module)
     shaped = simplify.run(loops.run(shaped, module), module)
     try:
@@ -134,8 +138,6 @@ class _Reads:
         names = set(_shared(self.function))
         if not names or {tile.variable for tile in self.tiles.values()} != names:
             raise NotACopy
-        if not kinds(self.function.body).isdisjoint((BarrierReduce, Warp, Fence)):
-            raise NotACopy
         for root, tile in self.tiles.items():
             self._check_tile(root, tile)
 
@@ -152,7 +154,8 @@ class _Reads:
             raise NotACopy
         accesses = [op for op in walk(self.function.body) if id(op) in tile.stores | tile.loads]
         types = {op.value.type if isinstance(op, Store) else op.result.type for op in accesses}
-        if types != {tile_rows.cell_type(root)}:
+        type = tile_rows.cell_type(root)
+        if types != {type} or not isinstance(type, Scalar):
             raise NotACopy
 
     def _fillings(self, tile: Tile) -> Iterator[Filling]:
