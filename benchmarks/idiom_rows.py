@@ -232,6 +232,7 @@ def _convolutions(side: int, channels: int) -> list[Idiom]:
 def _neighbours(n: int) -> list[Idiom]:
     side = int(n**0.5) // 32 * 32
     flat = n // 256
+    edge = max(32, round(n ** (1 / 3)) // 32 * 32)
     return [
         Idiom(
             "stencil",
@@ -246,6 +247,31 @@ def _neighbours(n: int) -> list[Idiom]:
             needs=(),
         ),
         Idiom("stencil", "stencil_halo_ifs", "neighbours.cu", flat, 256, (n,), (n,), (n,), 1.3, needs=()),
+        Idiom("stencil", "stencil_halo_line", "neighbours.cu", flat, 256, (n,), (n,), (n,), 1.3, 262 * 4, needs=()),
+        Idiom(
+            "stencil",
+            "stencil_halo_space",
+            "neighbours.cu",
+            (edge // 32, edge // 4, edge // 4),
+            (32, 4, 4),
+            (edge**3,),
+            (edge**3,),
+            (edge,),
+            1.3,
+            needs=(),
+        ),
+        Idiom(
+            "convolution",
+            "conv2d_halo",
+            "neighbours.cu",
+            (side // 32, side // 16),
+            (32, 16),
+            (side * side,),
+            (side * side, 25),
+            (side,),
+            1.5,
+            needs=(0, 1),
+        ),
         Idiom("scan", "scan_double_buffer", "neighbours.cu", flat, 256, (n,), (n,), (n,), 1.3, needs=()),
         Idiom("scan", "scan_in_place", "neighbours.cu", flat, 256, (n,), (n,), (n,), 1.3, 1024, needs=()),
     ]

@@ -91,6 +91,12 @@ _EXCHANGED: Forced = [
     ("schedule.exchange.exchanged", "_UPDATE", _HUGE),
     ("schedule.exchange.exchanged", "FEWEST", 1),
 ]
+_WITHOUT_TILES: Forced = [
+    ("launches.choice.without_tiles:Estimate", "is_less_than", lambda self, other: True),
+    *_IN_TWO,
+    *_GATHERED,
+    _ways(on_gpu=True),
+]
 
 PLANS: dict[str, Forced] = {
     "as launched": [],
@@ -106,6 +112,7 @@ PLANS: dict[str, Forced] = {
     "exchanged": [*_EXCHANGED, _ways(on_gpu=True)],
     "as on a GPU": [*_ON_GPU, *_CROWDED],
     "in cells of blocks": _CELLS,
+    "without tiles": _WITHOUT_TILES,
     "in two on a GPU": [*_ON_GPU, *_IN_TWO, *_GATHERED, *_STAGED, *_WIDE],
 }
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from plan_halos import HALOS
 from plan_tiles import DYNAMIC, PRODUCTS, REGISTERS, SCANS, SIDE
 
 N = 1 << 16
@@ -370,6 +371,10 @@ def pairs() -> Iterator[tuple[str, str, Callable[[], tuple[Written, Written]]]]:
                 yield name, frame, lambda n=name, f=frames, b=base, o=frame: (rowed(n, f[b]), rowed(n, f[o]))  # type: ignore[misc]
         for edit in LEXICAL:
             yield name, edit, lambda n=name, e=edit: _edited(rowed(n, ROW_FRAMES["block"]), e)  # type: ignore[misc]
+    for tiles in HALOS:
+        base, *others = tiles
+        for other in others:
+            yield base, other, lambda t=tiles, b=base, o=other: (Written(*t[b]), Written(*t[o]))  # type: ignore[misc]
     for names, made in ((PRODUCTS, tiled), (REGISTERS, in_registers), (SCANS, scanned), (SEGMENTS, segmented)):
         base, *others = names
         for other in others:

@@ -25,6 +25,56 @@ __global__ void stencil_halo_ifs(float *y, const float *x, int n)
     if (i < n) y[i] = 0.25f * s[t] + 0.5f * s[t + 1] + 0.25f * s[t + 2];
 }
 
+__global__ void stencil_halo_line(float *y, const float *x, int n)
+{
+    extern __shared__ float s[];
+    int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
+    for (int j = t; j < blockDim.x + 6; j += blockDim.x) {
+        int g = (int)(blockIdx.x * blockDim.x) + j - 3;
+        s[j] = g >= 0 && g < n ? x[g] : 0.0f;
+    }
+    __syncthreads();
+    if (i >= n) return;
+    float sum = 0.0f;
+    for (int k = 0; k < 7; ++k) sum += 0.1f * (k + 1) * s[t + k];
+    y[i] = sum;
+}
+
+__global__ void stencil_halo_space(float *y, const float *x, int n)
+{
+    __shared__ float s[6][6][34];
+    int tx = threadIdx.x, ty = threadIdx.y, tz = threadIdx.z;
+    int gx = blockIdx.x * 32 + tx, gy = blockIdx.y * 4 + ty, gz = blockIdx.z * 4 + tz;
+    for (int c = tz; c < 6; c += 4)
+        for (int b = ty; b < 6; b += 4)
+            for (int a = tx; a < 34; a += 32) {
+                int ax = (int)blockIdx.x * 32 + a - 1, by = (int)blockIdx.y * 4 + b - 1, cz = (int)blockIdx.z * 4 + c - 1;
+                bool inside = ax >= 0 && ax < n && by >= 0 && by < n && cz >= 0 && cz < n;
+                s[c][b][a] = inside ? x[(cz * n + by) * n + ax] : 0.0f;
+            }
+    __syncthreads();
+    if (gx < n && gy < n && gz < n)
+        y[(gz * n + gy) * n + gx] = 0.4f * s[tz + 1][ty + 1][tx + 1]
+            + 0.1f * (s[tz][ty + 1][tx + 1] + s[tz + 2][ty + 1][tx + 1] + s[tz + 1][ty][tx + 1] + s[tz + 1][ty + 2][tx + 1]
+                + s[tz + 1][ty + 1][tx] + s[tz + 1][ty + 1][tx + 2]);
+}
+
+__global__ void conv2d_halo(float *y, const float *x, const float *w, int n)
+{
+    __shared__ float s[20][36];
+    int tx = threadIdx.x, ty = threadIdx.y, gx = blockIdx.x * 32 + tx, gy = blockIdx.y * 16 + ty;
+    for (int c = ty * 32 + tx; c < 20 * 36; c += 512) {
+        int sx = (int)blockIdx.x * 32 + c % 36 - 2, sy = (int)blockIdx.y * 16 + c / 36 - 2;
+        s[c / 36][c % 36] = sx >= 0 && sx < n && sy >= 0 && sy < n ? x[sy * n + sx] : 0.0f;
+    }
+    __syncthreads();
+    if (gx >= n || gy >= n) return;
+    float sum = 0.0f;
+    for (int p = 0; p < 5; ++p)
+        for (int q = 0; q < 5; ++q) sum += w[p * 5 + q] * s[ty + p][tx + q];
+    y[gy * n + gx] = sum;
+}
+
 __global__ void scan_double_buffer(float *y, const float *x, int n)
 {
     __shared__ float s[2][256];

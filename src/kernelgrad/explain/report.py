@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.access.affine import Shape
+from ..analysis.ownership.exclusive import is_shared
 from ..analysis.trip_counts import Amount
 from ..autodiff.costs.traffic import KINDS, Traffic, tape_per_thread, traffic
 from ..backends.cpu.atomic_notes import atomic_notes
@@ -52,7 +53,20 @@ def explain_launch(
 ) -> str:
     """For one launch: the plan that it gets, and how much that moves."""
     planned = gradient.planned(make_launch(grid, block, shared, of=gradient.kernel.name), args, adjoints)
-    return "\n".join([_explained(planned.plan.variant, planned.plan), "", *_of_launch(planned)])
+    copies = _read_directly(gradient.kernel, planned.plan.variant.kernel)
+    told = [_explained(planned.plan.variant, planned.plan), *copies, "", *_of_launch(planned)]
+    return "\n".join(told)
+
+
+def _read_directly(kernel: Kernel, reversed: Kernel) -> list[str]:
+    """The shared memory that the kernel has, and what is reversed in its place has not (see `without_tiles`)."""
+    before, after = ({op.name: None for op in _shared(one)} for one in (kernel, reversed))
+    names = [f"'{name}'" for name in before if name not in after]
+    return ["", f"shared memory: {', '.join(names)} holds copies: the reverse reads what they are of"] if names else []
+
+
+def _shared(kernel: Kernel) -> Iterator[GlobalRef]:
+    return (op for op in walk(kernel.function.body) if isinstance(op, GlobalRef) and is_shared(op.result))
 
 
 @deeply

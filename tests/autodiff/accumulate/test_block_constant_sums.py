@@ -34,7 +34,7 @@ OTHERS = {
     "so many as given": f"{I} double s = 0; for (int k = 0; k < n % 7; k++) s += w[k] * x[i]; y[i] = s;",
     "as long as the data say": f"{I} double s = 0; for (int k = 0; s < 1 && k < 9; k++) s += w[k] * x[i]; y[i] = s;",
     "with a barrier": """__shared__ double s[8]; int i = blockIdx.x * blockDim.x + threadIdx.x;
-        s[threadIdx.x] = x[i] * w[0]; __syncthreads(); y[i] = s[7 - threadIdx.x];""",
+        s[7 - threadIdx.x] = x[i] * w[0]; __syncthreads(); y[i] = s[threadIdx.x];""",
 }
 GRID, BLOCK = 301, 8
 N = GRID * BLOCK - 3

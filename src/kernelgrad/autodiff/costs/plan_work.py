@@ -31,13 +31,18 @@ _CHOICES = ("select", "min", "max", "fmin", "fmax")
 _ACCESS, _TOGETHER = 4, 16  # operations, as in `work`
 
 
-@deeply
 def planned_work(prepared: Prepared, shape: Shape | None, known: Callable[[Any], Any]) -> Work:
     """Of a launch of one kernel, or of a thread of one that is not known. `known`: the number that a parameter is."""
+    return rough_work(planned_traffic(prepared, shape, known), shape)
+
+
+@deeply
+def planned_traffic(prepared: Prepared, shape: Shape | None, known: Callable[[Any], Any]) -> Traffic:
+    """The same of a thread, with its bytes by what is done to them."""
     counter = _PlanCounter(prepared)
     sample = Sample(shape, counter.structure, known)
     found = counter.block(prepared.function.body, np.ones(sample.count), sample)
-    return rough_work(plus(found, _numbers(prepared)), shape)
+    return plus(found, _numbers(prepared))
 
 
 def _numbers(prepared: Prepared) -> Traffic:

@@ -23,6 +23,7 @@ from .variant import Variant
 if TYPE_CHECKING:
     from ...analysis.access.outcomes import Outcome
     from .gathers import Gathers, Step
+    from .without_tiles import WithoutTiles
 
 _MOST_SHARED = 16384  # bytes of dynamic shared memory that a block may have twice
 
@@ -40,8 +41,10 @@ class Forms:
         derivations: Derivations | None = None,
         gathers: Gathers | None = None,
         rows: Extents | None = None,
+        keeps_tiles: bool = False,
     ):
-        """`rows`: the block that the kernel is made for, in place of those of its launches."""
+        """`rows`: the block that the kernel is made for, in place of those of its launches. `keeps_tiles`: it was
+        chosen already that shared memory is what the kernel reads."""
         self.kernel, self.settings, self.usual, self.always = kernel, settings, usual, always
         self.derivations = derivations or Derivations(kernel.function, kernel.module)
         self._gathers = gathers
@@ -49,7 +52,7 @@ class Forms:
         self._choosers: dict[Variant, Chooser] = {}
         self._by_size: dict[int, Forms] = {}  # by the bytes of dynamic shared memory
         self._by_rows: dict[Extents, Forms | None] = {}  # by a launch's block
-        self._rows = rows
+        self._rows, self._keeps_tiles = rows, keeps_tiles
         # Whether threads of a block wait for each other.
         self._meets = not usual.alone and not kinds(kernel.function.body).isdisjoint((Barrier, BarrierReduce))
 
@@ -130,8 +133,12 @@ class Forms:
     def chooser(self, launch: KnownLaunch) -> Chooser:
         """Of the form that says what holds for a launch."""
         forms, launch = self._suited(launch)
-        if forms is not self:
-            return forms.chooser(launch)
+        chooser = self._own_chooser(launch) if forms is self else forms.chooser(launch)
+        if self._may_read_directly(launch):
+            chooser.relevant.add(self._direct.relevant.parts)
+        return chooser
+
+    def _own_chooser(self, launch: KnownLaunch) -> Chooser:
         usual, passed, asked = self.variant(launch.wanted), frozenset[Any](), tuple[Value, ...]()
         shape = launch.block if usual.needs_shape(launch.block) else None
         if self._meets and self._branches:
@@ -147,9 +154,30 @@ class Forms:
 
     def _suited(self, launch: KnownLaunch) -> tuple[Forms, KnownLaunch]:
         """Those of the kernel as it is best analysed for the launch, and the launch as they see it."""
+        if self._may_read_directly(launch):
+            with COMPILING:
+                direct = self._direct.choose(launch)
+            if direct is not None:
+                return direct, launch
         sized = self._sized(launch)
         forms = sized._in_rows(launch)
         return forms, launch if forms._rows is None else launch._replace(block=forms._rows)
+
+    def reads_directly(self, launch: KnownLaunch) -> bool:
+        """Whether memory is read in place of copies of it in shared memory."""
+        return self._may_read_directly(launch) and self._direct.choose(launch) is not None
+
+    def _may_read_directly(self, launch: KnownLaunch) -> bool:
+        """What the forward loads once for itself and the reverse is best loaded to a tile."""
+        ways, settings = launch.ways, self.settings
+        placed = self._meets and not self._keeps_tiles and ways.on_gpu and not ways.single
+        return placed and settings.mode == "reverse" and not settings.may_alias
+
+    @cached_property
+    def _direct(self) -> WithoutTiles:
+        from .without_tiles import WithoutTiles
+
+        return WithoutTiles(self, lambda kernel: Forms(kernel, self.settings, self.usual, self.always))
 
     def _in_rows(self, launch: KnownLaunch) -> Forms:
         """Those of the kernel for a block of several rows, where it takes the threads of one row as such, and reads in
@@ -180,7 +208,9 @@ class Forms:
             replace(module, functions={**module.functions, function.name: changed}),
             self.kernel.variable,
         )
-        return Forms(kernel, self.settings, self.usual, self.always, rows=(width, threads // width, 1))
+        return Forms(
+            kernel, self.settings, self.usual, self.always, rows=(width, threads // width, 1), keeps_tiles=True
+        )
 
     def _sized(self, launch: KnownLaunch) -> Forms:
         """Those of the kernel whose dynamic shared memory is an array of the launch's size, where trees are in it, or
@@ -197,7 +227,7 @@ class Forms:
             if nbytes not in self._by_size:
                 module = sized(self.kernel.function, self.kernel.module, variable, nbytes)
                 kernel = Kernel(self.kernel.name, module, self.kernel.variable)
-                self._by_size[nbytes] = Forms(kernel, self.settings, self.usual, self.always)
+                self._by_size[nbytes] = Forms(kernel, self.settings, self.usual, self.always, keeps_tiles=True)
             return self._by_size[nbytes]
 
     @cached_property

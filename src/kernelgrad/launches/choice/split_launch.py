@@ -12,6 +12,9 @@ those of the two, these may do half as much again.
 The reverse goes first: it wants buffers as they were before the kernel (rule 6), and writes none but adjoints. Of
 outputs whose elements are stored once the adjoints are only read there, and zeroed by the kernel where it stores, as
 it would without any other adjoint wanted. Where the reverse alone is refused, one kernel does both.
+
+On a GPU, a reverse that reads memory where the kernel reads copies of it in shared memory (`without_tiles`) has plans
+that one kernel has not: then they are two, and the kernel keeps its tiles.
 """
 
 from __future__ import annotations
@@ -83,6 +86,8 @@ class InTwo:
         if not estimated.kernel.times(AT_MOST).reaches(ENOUGH):
             return None
         joint = forms.for_launch(launch)
+        if (direct := self._reading_directly(joint, estimated, launch)) is not None:
+            return direct
         if _is_split(joint) or (launch.ways.on_gpu and self._shares_tiles(joint, launch)):
             return None
         together = estimated.of(joint)
@@ -110,6 +115,13 @@ class InTwo:
                 return None
         return halves
 
+    def _reading_directly(self, joint: Variant, estimated: Estimated, launch: KnownLaunch) -> Halves | None:
+        """Where the reverse alone needs no tile (see `without_tiles`), and the kernel keeps its own."""
+        if not launch.ways.on_gpu or not self._has_tiles or joint.options.facts.gathered or _is_split(joint):
+            return None
+        halves = self._halves(self._zeroed(joint, estimated.shape, estimated.known), launch)
+        return halves if halves is not None and halves.reverse.reads_directly(launch) else None
+
     def _halves(self, zeroed: tuple[str, ...], launch: KnownLaunch) -> Halves | None:
         """If there are any that share the work."""
         forms, wanted = self.forms, launch.wanted
@@ -122,7 +134,7 @@ class InTwo:
             return None
         consumed = launch._replace(wanted=zeroed, ways=ANY, aligned=())  # it is launched as the kernel is
         consuming = forms.for_launch(consumed) if zeroed else None
-        if not _is_apart(alone, consuming, launch.ways):
+        if not _is_apart(alone, consuming, launch.ways) and not reverse.reads_directly(launch):
             return None
         if alone.options.facts.unkept & set(zeroed):  # it would have the adjoints to itself, and the kernel zero them
             return None

@@ -1,0 +1,135 @@
+"""The reverse of a kernel that reads memory itself where it reads copies of it in shared memory
+(`transforms/tile_copies`), where that does less than the reverse of the kernel as it is.
+
+Who reads an element is known of it, so that a gather may collect the element's adjoint: then threads neither wait for
+each other nor add to what others add to. Where there is no gather, each of them would add to memory what a block had
+added up in its tile. So both are planned, and what they do is estimated from the plans and the gathers' code: without
+tiles it has to be less, and no more that is added to memory atomically; and neighbours must read neighbouring elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...analysis import roots, structure
+from ...analysis.access.affine import Affine, Basis, Part, Shape, Sums
+from ...analysis.machine import WARP
+from ...analysis.trip_counts import Amount
+from ...autodiff.costs.plan_effects import is_idle
+from ...autodiff.costs.plan_work import planned_traffic
+from ...autodiff.costs.traffic import ATOMIC
+from ...autodiff.costs.work import rough_work, work
+from ...ir.ops import Function, Value
+from ...kernel import Kernel
+from ...runtime.integers import Extents, Growing, KnownLaunch, Looking
+from ...transforms import rotate, tile_copies
+
+if TYPE_CHECKING:
+    from .forms import Forms
+    from .gathers import Step
+
+_REMEMBERED = 1024  # launches
+_SCATTERED = 8  # elements between those of neighbouring threads: each is a sector of its own
+
+
+class WithoutTiles:
+    """Those of one kernel's reverses. `made`: the forms of another kernel, as these are."""
+
+    def __init__(self, forms: Forms, made: Callable[[Kernel], Forms]):
+        self.forms, self._made = forms, made
+        self.relevant: Growing[Value] = Growing()  # the integers that the choice depends on
+        self._by_block: dict[Extents, Forms | None] = {}
+        self._chosen: dict[KnownLaunch, Forms | None] = {}
+
+    def choose(self, launch: KnownLaunch) -> Forms | None:
+        """None where the launch had better get what it would get otherwise."""
+        direct = self._direct(launch.block)
+        if direct is None:
+            return None
+        if launch not in self._chosen:
+            if len(self._chosen) >= _REMEMBERED:
+                self._chosen.clear()
+            self._chosen[launch] = None  # while that is looked at
+            looking = Looking(launch.answers(self.forms.kernel.function))
+            if self._pays(direct, launch, looking):
+                self._chosen[launch] = direct
+            self.relevant.add(looking.asked)
+        return self._chosen[launch]
+
+    def _pays(self, direct: Forms, launch: KnownLaunch, known: Looking) -> bool:
+        if not reads_neighbours(direct.kernel.function, launch, known):
+            return False
+        return estimated(direct, launch, known).is_less_than(estimated(self.forms, launch, known))
+
+    def _direct(self, block: Extents) -> Forms | None:
+        if block not in self._by_block:
+            kernel = self.forms.kernel
+            function = tile_copies.run(kernel.function, kernel.module, block)
+            self._by_block[block] = None if function is None else self._made(_with(kernel, function))
+        return self._by_block[block]
+
+
+def _with(kernel: Kernel, function: Function) -> Kernel:
+    functions = {**kernel.module.functions, kernel.function.name: function}
+    return Kernel(kernel.name, replace(kernel.module, functions=functions), kernel.variable)
+
+
+def reads_neighbours(function: Function, launch: KnownLaunch, known: Looking) -> bool:
+    """Whether neighbouring threads read what lies side by side, as far as that is known. A tile may be there for that,
+    as where a matrix is transposed."""
+    memory = roots.analyse(function)
+    sums = Sums(structure.analyse(function, apart=False), Shape(launch.grid, launch.block), known)
+    lane = next((axis for axis, extent in enumerate(launch.block) if extent > 1), 0)
+    for load in memory.loads:
+        places = (sums.address(load.ptr, root) for root in memory.of(load.ptr))
+        steps = (_step(place, lane) for place in places if place is not None)
+        if any(step >= _SCATTERED * load.result.type.size for step in steps):
+            return False
+    return True
+
+
+def _step(place: Affine, lane: int) -> int:
+    """About how much more it is for the next thread."""
+    return abs(sum(factor * _step_of(basis, lane) for basis, factor in place.terms))
+
+
+def _step_of(basis: Basis, lane: int) -> int:
+    if isinstance(basis, Part):
+        return 0 if basis.is_quotient and basis.by >= WARP else min(1, _step(basis.of, lane))
+    return int(basis == ("thread_idx", lane))
+
+
+class Estimate(NamedTuple):
+    """Of a launch and of the gathers before it. `atomics`: bytes of memory that are added to atomically."""
+
+    operations: float
+    atomics: float
+
+    def is_less_than(self, other: Estimate) -> bool:
+        return self.operations < other.operations and self.atomics <= other.atomics
+
+
+def estimated(forms: Forms, launch: KnownLaunch, known: Looking) -> Estimate:
+    variant, shape = forms.for_launch(launch), Shape(launch.grid, launch.block)
+    for value in forms.chooser(launch).relevant.parts:
+        known(value)
+    gathers = sum(_operations(step, variant.kernel.function, known) for step in forms.gathers(launch))
+    prepared = variant.derivative.prepared
+    if is_idle(prepared):
+        return Estimate(gathers, 0)
+    found = planned_traffic(prepared, shape, known)
+    atomics = rough_work({ATOMIC: found.get(ATOMIC, Amount())}, shape).moved
+    return Estimate(gathers + rough_work(found, shape).operations, atomics)
+
+
+def _operations(step: Step, function: Function, known: Looking) -> float:
+    """Of a gather. `function`: the kernel's, whose arguments it has."""
+    kernel, launch, told = step
+    params = {p.name: p.value for p in function.params}
+
+    def number(name: str) -> Any:
+        return told[name].value if name in told else known(params.get(name))
+
+    return work(rotate.run(kernel.function, kernel.module), Shape(launch.grid, launch.block), number).operations
