@@ -66,6 +66,7 @@ class Derived:
     parts: tuple[str, ...] = ()
     stacks: tuple[tuple[str, int], ...] = ()  # of the device, with the sizes of what is on them
     grows: bool = False
+    is_recording: bool = False  # the tape is
 
     def renamed(self, name: str) -> Derived:
         """Under another qualified name."""

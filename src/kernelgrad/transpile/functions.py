@@ -123,14 +123,14 @@ class Functions:
         args = tuple(Value(p.type) for p in primal.params)
         activity = ",".join(a.activity for a in request.arguments)
         op = Derivative(name, request.mode, activity, (), args, (), span=span)
-        if pipeline.is_program(module, name):
-            made = self._apart(self._recorded(module, op))
-            self._texts.setdefault(made.text)
-            return made, primal
         in_halves = request.mode in ("augmented", "backward")
         if in_halves and self._halves.setdefault(name, activity) != activity:
             problem = f"the two passes of '{name}' are asked for with other activities, and would have different tapes"
             raise UnsupportedError(problem, span)
+        if pipeline.is_program(module, name):
+            made = self._apart(self._recorded(module, op))
+            self._texts.setdefault(made.text)
+            return made, primal
         pairs = zip(request.arguments, primal.params, strict=True)
         own = frozenset(p.name for a, p in pairs if a.shadow is not None and _is_of_thread(a.shadow))
         same = in_halves or may_alias(self.unit, request)
@@ -184,7 +184,7 @@ class Functions:
         """Of a host function that allocates or launches."""
         from .recorded_gradient import RecordedGradient
 
-        if op.mode != "reverse":
+        if op.mode == "forward":
             problem = f"'{op.fn}' allocates or launches: of such host functions, gradients alone can be transpiled"
             raise UnsupportedError(problem, op.span, "ask for its gradient")
         module = pipeline.with_requests(module, op.fn)
@@ -225,10 +225,13 @@ class Functions:
         held = request.call.type if augmented or request.tape is None else request.tape.type
         is_pointer = held.get_canonical().kind == TypeKind.POINTER
         room = held.get_size() if is_pointer else min(held.get_size(), request.tape_bytes)
+        if derived.is_recording and is_pointer:
+            recording(around, augmented, held.spelling)
+            return
         if is_pointer and (derived.grows or derived.frame > room):
             behind(around, augmented, held.spelling, derived, in_loop)
             return
-        if derived.grows or derived.frame > room:
+        if derived.is_recording or derived.grows or derived.frame > room:
             raise self._too_large(request, derived, room)
         nbytes = max(1, derived.frame)
         around.before.append(f"alignas(16) unsigned char frame[{nbytes}];")
@@ -242,6 +245,9 @@ class Functions:
 
     def _too_large(self, request: Request, derived: Derived, room: int) -> UnsupportedError:
         name, span = request.function.spelling, self.unit.span(request.call)
+        if derived.is_recording:
+            problem = "a tape of host code lies behind a pointer: enzyme_allocated is not supported"
+            return UnsupportedError(problem, span, "leave it and the size out, and let the tape be a void *")
         if derived.grows:
             problem = f"the tape of '{name}' has values of every iteration of a loop, and no constant size"
             return UnsupportedError(problem, span, "leave enzyme_allocated out, and let the tape be a void *")
@@ -301,6 +307,16 @@ class Functions:
             raise UnsupportedError(problem, self.unit.span(request.call))
         values = ", ".join(around.returned)
         return [f"return {type}{{{values}}};" if is_record else f"return {values};"]
+
+
+def recording(around: Around, augmented: bool, held: str) -> None:
+    """The tape leads to what a host function did."""
+    around.given[TAPE] = "&tape" if augmented else "tape"
+    if augmented:
+        around.before.append("void *tape = nullptr;")
+        around.returned.append(f"({held})tape")
+    else:
+        around.params.append(declare(held, "tape"))
 
 
 def behind(around: Around, augmented: bool, held: str, derived: Derived, in_loop: bool) -> None:
