@@ -21,6 +21,7 @@ from ..ir.ops import (
     Block,
     Derivative,
     Function,
+    GlobalRef,
     KernelLaunch,
     Load,
     Member,
@@ -30,10 +31,12 @@ from ..ir.ops import (
     Param,
     PtrCast,
     Registered,
+    Store,
     Value,
 )
 from ..ir.traverse import walk
 from ..ir.types import U8, Pointer, Scalar, Struct, Type
+from ..locks import cached_property
 from ..programs.integer_gradient import kinds_of
 from ..runtime.parameters import parameters_of
 from ..runtime.written import written_params
@@ -44,6 +47,7 @@ from .growing_tapes import TAPE as FRAME
 from .host_function import HostFunction
 from .integer_memory import check_kinds
 from .kernels import KernelGradients
+from .program_variables import started
 from .recorded_function import Skeleton
 from .recorded_halves import HALF, augmented, backward
 from .recording_text import INCLUDES, RECORDING, TAPE
@@ -65,7 +69,7 @@ class RecordedGradient:
     ):
         self.module, self.op, self.kernels, self._static_name = module, op, kernels, static_name
         self.host = pipeline.compile_host(module, op.fn)
-        self.function = self.host.functions[op.fn]
+        self.function = started(self.host.functions[op.fn], self.host)
         self.in_halves = op.mode != "reverse"
         self.name = kernel_name(op.fn) + ("_halves" if self.in_halves else "")
         self._definition = {v: o for o in walk(self.function.body) for v in o.results}
@@ -220,6 +224,7 @@ class RecordedGradient:
             lines = [_run_again(used, read, written, where)] if used else [f"{TAPE}.record(nullptr, true);"]
             lines.append(f"{name}({call});")
         lines[:0] = [f"{TAPE}.is_constant({where}, {n});" for n in constant]
+        lines[:0] = [f"{TAPE}.has_no_adjoint({where}, {n});" for n in constant if callers[n].startswith("::")]
         for p in function.params if self.integers else ():
             if p.name in used and is_integer(_content(p.type)):
                 lines.insert(0, f"{TAPE}.looks_at({where}, {p.name});")
@@ -238,11 +243,20 @@ class RecordedGradient:
 
     def _callers(self, function: Function, inputs: tuple[Value, ...], used: Collection[str]) -> dict[str, str]:
         """Which parameters of a stretch lead to memory of the caller's, and to that of which argument."""
-        given = {p.value: p.name for p in self.function.params}
+        given: dict[object, str] = {p.value: p.name for p in self.function.params}
+        given |= {("load", root): f"::{name}" for root, name in self._variables.items()}
         pairs = zip(function.params, map(self._root, inputs), strict=False)
-        return {
-            p.name: given[root] for p, root in pairs if p.name in used and isinstance(root, Value) and root in given
-        }
+        return {p.name: given[root] for p, root in pairs if p.name in used and root in given}
+
+    @cached_property
+    def _variables(self) -> dict[Value, str]:
+        """Pointers outside of functions that it does not assign."""
+        refs = [
+            op for op in walk(self.function.body) if isinstance(op, GlobalRef) and isinstance(op.result.type, Pointer)
+        ]
+        found = {op.result: op.name for op in refs if self.host.globals[op.name].space == "host"}
+        stored = {found.get(r) for op in walk(self.function.body) if isinstance(op, Store) if (r := self._root(op.ptr))}
+        return {v: name for v, name in found.items() if name not in stored}
 
     # ---- launches
 
