@@ -197,7 +197,8 @@ class Kernel:
     def variable_spans(self, device: int | None, stream: int) -> list[tuple[int, int]]:
         """Where the module's variables are that it uses, and how large."""
         function = (self.cpu_module if device is None else self.cuda_module).functions[self.name]
-        found = [self.variable(p.variable) for p in function.params if p.variable in self.module.globals]
+        names = [p.variable for p in function.params if p.variable in self.module.globals]
+        found = [self.variable(name) for name in names if name is not None]
         return [(v.host_address() if device is None else v.device_address(device, stream), v.type.size) for v in found]
 
     @property

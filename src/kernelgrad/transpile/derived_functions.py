@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from .. import pipeline
 from ..autodiff import requested
+from ..autodiff.request_calls import Made
 from ..backends.cuda import emit, kernel_name
 from ..backends.cuda.emit import types_of
 from ..backends.cuda.names import in_namespace, once
@@ -123,7 +124,7 @@ def _on_host(function: Function, module: Module, integers: Mapping[str, Scalar])
 
 def _with_stacks(
     requests: requested.Requests,
-    made: requested.Made,
+    made: Made,
     op: Derivative,
     on_host: bool,
     own: frozenset[str],

@@ -99,13 +99,13 @@ class RecordedGradient:
             own = Param(Value(type, f"{ADJOINT}{param.name}"), "void *")
             listed[param.name] = own
             params.append(own)
-        own = self._halves if self.in_halves else self._gradient
-        made_of = own(recorded, params, listed, types)
+        emitted = self._halves if self.in_halves else self._gradient
+        gradient = emitted(recorded, params, listed, types)
         pieces = [_plainly(piece) for piece in (*self.texts.values(), text)]
         includes = {f"#include <{name}>\n" for name in INCLUDES} | {i for t in pieces for i in INCLUDE.findall(t)}
         alike = [AS] if any("alike(" in t for t in pieces) else []
         base = [RECORDING, HALF] if self.in_halves else [RECORDING]
-        whole = "".join(in_namespace([*base, *alike, *(INCLUDE.sub("", t) for t in pieces), made_of]))
+        whole = "".join(in_namespace([*base, *alike, *(INCLUDE.sub("", t) for t in pieces), gradient]))
         head, name = "".join(sorted(includes)), f"{self.name}_{_ENDINGS[self.op.mode]}"
         parts = tuple(n for n in dict.fromkeys(_DEFINED.findall(whole)) if n.startswith(f"{self.name}_") and n != name)
         taken, found = (
@@ -255,8 +255,9 @@ class RecordedGradient:
             op for op in walk(self.function.body) if isinstance(op, GlobalRef) and isinstance(op.result.type, Pointer)
         ]
         found = {op.result: op.name for op in refs if self.host.globals[op.name].space == "host"}
-        stored = {found.get(r) for op in walk(self.function.body) if isinstance(op, Store) if (r := self._root(op.ptr))}
-        return {v: name for v, name in found.items() if name not in stored}
+        targets = {self._root(op.ptr) for op in walk(self.function.body) if isinstance(op, Store)}
+        stored = {name for value, name in found.items() if value in targets}
+        return {value: name for value, name in found.items() if name not in stored}
 
     # ---- launches
 
