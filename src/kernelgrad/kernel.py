@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .runtime.check import CheckReport
     from .runtime.parameters import Parameter
     from .runtime.replay import Replays
-    from .runtime.tapes import StackMemory, TapeMemory
+    from .runtime.tapes import Growing, TapeMemory
     from .runtime.variables import Variable
 
 SuppliedByName = Mapping[str, Supplied]
@@ -109,7 +109,7 @@ class Kernel:
         from .runtime.check import check_cpu
 
         refuse_while_recording(f"{self.function.called}.check, which runs the kernel,")
-        if self.function.tapes or self.function.stacks:
+        if asks(self.function):
             raise LaunchError(f"{self.name}: check does not know the memory of derivatives that it asks for")
         if placement.cuda is not None:
             raise ArgumentError(f"{self.function.called}: check runs on the CPU; pass NumPy arrays")
@@ -138,12 +138,12 @@ class Kernel:
         from .backends.cuda import emit
 
         text = emit(self.cuda_module, self.name)
-        if not (self.function.tapes or self.function.stacks):
+        if not asks(self.function):
             return text
         from .runtime.tapes import notes
 
         head, _, rest = text.partition("\n")
-        return "\n".join((head, *notes(self.function.tapes, self.function.stacks), rest))
+        return "\n".join((head, *notes(self.function), rest))
 
     @cached_property
     def ir(self) -> str:
@@ -187,10 +187,19 @@ class Kernel:
         return TapeMemory(self.function.tapes)
 
     @cached_property
-    def _stack_memory(self) -> StackMemory:
-        from .runtime.tapes import StackMemory
+    def _growing(self) -> tuple[Growing, ...]:
+        """Memory of derivatives that it asks for, of which a launch may need more."""
+        from .runtime.tapes import ArenaMemory, StackMemory
 
-        return StackMemory(self.function.stacks)
+        stacks = (StackMemory(self.function.stacks),) if self.function.stacks else ()
+        return (*stacks, ArenaMemory()) if self.function.arena else stacks
+
+    def variable_spans(self, device: int | None, stream: int) -> list[tuple[int, int]]:
+        """Where the module's variables are that it uses, and how large."""
+        function = (self.cpu_module if device is None else self.cuda_module).functions[self.name]
+        names = [p.variable for p in function.params if p.variable in self.module.globals]
+        found = [self.variable(name) for name in names if name is not None]
+        return [(v.host_address() if device is None else v.device_address(device, stream), v.type.size) for v in found]
 
     @property
     def compiled(self) -> tuple[Executable, ...]:
@@ -240,7 +249,7 @@ class Kernel:
         that is made for derivatives that it asks for."""
         function = self.function
         variables = any(g.space in ("constant", "global") for g in self.module.globals.values())
-        return not (variables or function.stacks or function.tapes or function.apart)
+        return not (variables or asks(function) or function.apart)
 
     def run(
         self,
@@ -253,8 +262,10 @@ class Kernel:
         """Launches with arguments that are bound already; `supplied` gives what is neither theirs nor the module's.
         `constants`: what `__constant__` variables are to hold on a GPU, instead of what the module's do."""
         check_launch_bounds(self.function.called, self.function.launch_bounds, launch.block)
-        if self.function.stacks and not supplied.keys() >= {f"_tape_{name}" for name, _ in self.function.stacks}:
-            self._stack_memory.run(self, launch, bound, placement, supplied)
+        if (self.function.stacks or self.function.arena) and not _is_supplied(self.function, supplied):
+            from .runtime.tapes import run_until_it_fits
+
+            run_until_it_fits(self._growing, self, launch, bound, placement, supplied)
             return
         if self.function.apart:
             from .runtime.buffer_checks import check_requests
@@ -380,8 +391,18 @@ class Kernel:
         return found
 
 
+def asks(function: Function) -> bool:
+    """Whether launches have memory for derivatives that it asks for."""
+    return bool(function.tapes or function.stacks or function.arena)
+
+
+def _is_supplied(function: Function, supplied: SuppliedByName) -> bool:
+    names = {f"_tape_{name}" for name, _ in function.stacks} | ({"_arena"} if function.arena else set())
+    return supplied.keys() >= names
+
+
 def _refused(function: Function) -> SourceError | None:
-    if not (function.tapes or function.stacks):
+    if not asks(function):
         return None
     problem = f"'{function.name}' asks for derivatives that keep values, and has no derivative itself"
     return UnsupportedError(problem, function.span)

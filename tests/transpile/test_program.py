@@ -147,11 +147,6 @@ REFUSED = {
         __global__ void k(double *x, double *d, void **t) { *t = ASK; }
         int main() { k<<<1, 1>>>(nullptr, nullptr, nullptr); cudaLaunchKernel(k, 1, 1, nullptr, 0, 0); }
     """,
-    "and this is in a loop": BEHIND
-    + """
-        __global__ void k(double *x, double *d, void **t) { for (int i = 0; i < 3; i++) t[i] = ASK; }
-        int main() { k<<<1, 1>>>(nullptr, nullptr, nullptr); }
-    """,
     "whose size is not known": """
         #include "clad/Differentiator/Differentiator.h"
         __global__ void k(double *y, const double *x, double *tmp, int n) {

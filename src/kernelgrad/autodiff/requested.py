@@ -20,7 +20,9 @@ What kernels count on is in `Function.apart`, and launches see to it.
 # however the two are called, since both come from one derivation that counts on nothing. A tape that the caller has a
 # place for is a value of the type that the call is declared to return. One that it has only a pointer to lies in memory
 # that the launch gets (`runtime/tapes`): a word that leads to the number of tapes there that are not used yet, then the
-# frame. When that number is zero, the memory is used again.
+# frame. When that number is zero, the memory is used again. Tapes of a constant size that a thread makes once have a
+# place each; others lie in the thread's part of an arena, one behind the other. If they do not find room there, the
+# kernel goes on with tapes that its reverses leave out; the launch is undone and made again with more.
 #
 # A derivative that keeps more values than a constant number has them on stacks in memory of the launch, and is in two
 # halves: the second one runs if all found room. If a thread's did not, the launch is undone and made again with more.
@@ -29,13 +31,13 @@ What kernels count on is in `Function.apart`, and launches see to it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations, count
 from typing import NamedTuple
 
 from ..analysis import roots
 from ..errors import UnsupportedError
-from ..ir.builder import Builder, pointee
+from ..ir.builder import Builder
 from ..ir.ops import (
     Alloca,
     Barrier,
@@ -53,19 +55,18 @@ from ..ir.ops import (
     While,
 )
 from ..ir.traverse import blocks, rebuild, walk, with_body
-from ..ir.types import BOOL, I64, U8, Pointer, Type
+from ..ir.types import I64, U8, Pointer, Type
 from ..transforms import inline, local_atomics, promote, returns, simplify
 from .accumulate.choice import Facts
 from .calculus.activity import holds_floats
-from .calculus.tape import linear_block, linear_thread
 from .forward import jvp
 from .integers import HINT, are_integers
 from .prepare.options import Mode, Options
 from .prepare.prepared import Derivations
+from .request_calls import RESULT, Made, RequestCall
 from .reverse import Derivation
 from .saving.tape_capacity import is_constant
 
-_RESULT = "_result"
 _MODES: dict[str, Mode] = {"reverse": "joint", "augmented": "split", "backward": "split"}
 _THREAD = Facts(private=frozenset(), exclusive=frozenset(), apart=frozenset(), inlined=True)
 
@@ -94,21 +95,6 @@ def run_on_any(module: Module, name: str, compiler: Compiler) -> Module:
 def asking(name: str) -> str:
     """What a kernel is called before code is put in place of its requests."""
     return f"{name}.asking"
-
-
-HEADER = 256  # bytes before the tapes of a launch: how many of them are not used yet
-_WORD = 8  # of each: where that is
-
-
-@dataclass(frozen=True)
-class Made:
-    """Derived functions by mode. `listed`: the parameters that have an adjoint, with the derived function's parameter
-    for it. `frame`: bytes of the tape between two of them."""
-
-    names: dict[str, str]
-    listed: dict[str, Param]
-    frame: int = 0
-    stacks: tuple[tuple[str, Type], ...] = ()  # endings of the parameters for stacks, and of what type these are
 
 
 class Requests:
@@ -158,12 +144,16 @@ class Requests:
         function = self.functions[name]
         for stage in (inline, returns, promote, simplify):
             function = stage.run(function, self.extended())
-        caller = _Caller(self, function)
+        caller = Caller(self, function)
         function = caller.run()
-        params = (*function.params, *(param for param, _ in caller.tapes), *caller.of_stacks.values())
+        tapes_of = (*(param for param, _ in caller.tapes), *caller.of_arena)
+        params = (*function.params, *tapes_of, *caller.of_stacks.values())
         tapes = tuple((param.name, nbytes) for param, nbytes in caller.tapes)
         stacks = tuple((name, type.size) for name, type in caller.stacks.items())
-        function = replace(function, apart=caller.apart, tapes=tapes, stacks=stacks, params=params)
+        arena = bool(caller.of_arena)
+        if arena or stacks:
+            caller.check_undone()
+        function = replace(function, apart=caller.apart, tapes=tapes, stacks=stacks, arena=arena, params=params)
         for stage in (inline, local_atomics):
             function = stage.run(function, self.extended())
         self.active.pop()
@@ -188,7 +178,7 @@ class Requests:
         pairs = zip(function.params, op.activity.split(","), strict=False)
         listed = [p.name for p, activity in pairs if activity != "const" and holds_floats(_content(p.type))]
         has_result = len(function.params) > len(op.args) and holds_floats(_content(function.params[-1].type))
-        return function, replace(module, functions={op.fn: function}), (*listed, *((_RESULT,) if has_result else ()))
+        return function, replace(module, functions={op.fn: function}), (*listed, *((RESULT,) if has_result else ()))
 
     def reverse(self, op: Derivative, may_alias: bool) -> Made:
         function, module, listed = self.source(op)
@@ -200,9 +190,9 @@ class Requests:
         options = Options(listed, mode=_MODES[op.mode], may_alias=may_alias, facts=facts, changing=changing)
         derivations = Derivations(function, module)
         derivation = Derivation(derivations.prepared(options))
-        stacks = op.mode == "reverse" and not is_constant(derivation.prepared.plan)
-        if stacks:
-            options = replace(options, mode="split", facts=replace(facts, stacks=True))
+        in_halves, fixed = _MODES[op.mode] == "split", is_constant(derivation.prepared.plan)
+        if not fixed:
+            options = replace(options, mode="split", facts=replace(facts, stacks=True, arena=in_halves))
             derivation = Derivation(derivations.prepared(options))
         self.check(op, derivation)
         self.globals.update({g.name: g for g in derivation.shared.values()})
@@ -215,7 +205,8 @@ class Requests:
             self.functions[own.name] = own
             names[mode] = own.name
         found = ((str(stack.memory.name).removeprefix("_tape_"), stack.type) for stack in derivation.stacks)
-        return Made(names, derivation.adjoints, derivation.emitted.frame, tuple(found) if stacks else ())
+        stacks = () if fixed or in_halves else tuple(found)
+        return Made(names, derivation.adjoints, derivation.emitted.frame, in_halves and not fixed, stacks)
 
     def check(self, op: Derivative, derivation: Derivation) -> None:
         """What only launches of whole kernels have."""
@@ -247,7 +238,7 @@ class Requests:
         return next(c for c in candidates if c not in self.functions)
 
 
-class _Caller:
+class Caller:
     """One function with requests."""
 
     def __init__(self, requests: Requests, function: Function):
@@ -256,10 +247,12 @@ class _Caller:
         self.own = {op.result for op in walk(function.body) if isinstance(op, Alloca)}
         self.apart: tuple[str, ...] = ()
         self.tapes: list[tuple[Param, int]] = []
+        self.of_arena: tuple[Param, ...] = ()
         self.stacks: dict[str, Type] = {}
         self.of_stacks: dict[str, Param] = {}
         self.loops = {id(o) for op in walk(function.body) if isinstance(op, For | While) for o in _inside(op)}
         self.replaced: dict[Value, Value] = {}
+        self.made: list[Made] = []
 
     def run(self) -> Function:
         return with_body(self.function, self.block(self.function.body))
@@ -290,7 +283,8 @@ class _Caller:
         """The call of the derived function, and what it needs around it."""
         in_halves = op.mode in ("augmented", "backward")
         made = self.requests.of(source, in_halves or self.may_alias(source))
-        return _Call(self, op, made, id(source) in self.loops).ops()
+        self.made.append(made)
+        return RequestCall(self, op, made, id(source) in self.loops).ops()
 
     def for_stacks(self, op: Derivative, made: Made, params: tuple[Param, ...]) -> dict[str, Value]:
         """Parameters of the kernel for those of a derived function that have to do with its stacks."""
@@ -307,163 +301,42 @@ class _Caller:
                 self.of_stacks[param.name] = own
         return {name: self.of_stacks[name].value for name in names if name in self.of_stacks}
 
-    def arena(self, op: Derivative, nbytes: int) -> Value:
-        """A parameter for memory of tapes."""
-        if self.function.kind != "kernel":
-            problem = "a tape behind a pointer needs memory that launches of a kernel provide"
-            raise UnsupportedError(problem, op.span, "ask for it in a kernel, or use enzyme_allocated")
+    def tape_memory(self, op: Derivative, nbytes: int) -> Value:
+        """A parameter for tapes of so many bytes, one of each thread."""
+        self.check_launched(op)
         name = f"_tapes_{len(self.tapes)}"
         self.tapes.append((Param(Value(Pointer(U8, "global"), name), "void *", variable=name), nbytes))
         return self.tapes[-1][0].value
 
+    def arena(self, op: Derivative) -> tuple[Value, Value]:
+        """Parameters for memory of all tapes that a thread makes, and how much of that each has."""
+        self.check_launched(op)
+        if not self.of_arena:
+            memory, room = Value(Pointer(U8, "global"), "_arena"), Value(I64, "_arena_room")
+            self.of_arena = (
+                Param(memory, "void *", variable="_arena"),
+                Param(room, "long long", variable="_arena_room"),
+            )
+        return self.of_arena[0].value, self.of_arena[1].value
 
-class _Call:
-    def __init__(self, caller: _Caller, op: Derivative, made: Made, in_loop: bool):
-        self.caller, self.op, self.made, self.in_loop = caller, op, made, in_loop
-        mode = "backward" if made.stacks else op.mode  # which takes all that the other half does
-        self.function = caller.requests.functions[made.names[mode]]
-        self.b = Builder(op.span)
-        self.after: list[Callable[[], None]] = []
-        self.results: list[Value] = []
+    def check_undone(self) -> None:
+        """Launches may be made again, on the memory of their arguments as it was."""
+        derived = (self.requests.functions[name] for made in self.made for name in made.names.values())
+        for function in (self.function, *derived):
+            if roots.UNKNOWN in roots.analyse(function).written():
+                problem = f"'{self.function.name}' has derivatives that keep values of loops, for which launches may be"
+                problem += f" made again, and '{function.called}' writes through pointers that memory holds"
+                raise UnsupportedError(f"{problem}: not supported", self.function.span, "pass the pointers themselves")
 
-    def ops(self) -> list[Op]:
-        op, b, primal = self.op, self.b, self.caller.requests.functions[self.op.fn]
-        shadows, activity = iter(op.shadows), op.activity.split(",")
-        given: dict[str, Value] = {}
-        for param, how, value in zip(primal.params, activity, op.args, strict=True):
-            given[param.name] = value
-            shadow = next(shadows) if how == "dup" and op.shadows else None
-            adjoint = self.made.listed.get(param.name)
-            if adjoint is not None and op.mode != "augmented":
-                given[adjoint.name] = self.adjoint(param, adjoint, how, shadow)
-        if primal.result_type is not None:
-            given[_RESULT] = b.alloca(primal.result_type, "value")
-            adjoint = self.made.listed.get(_RESULT)
-            if adjoint is not None and op.mode != "augmented":
-                given[adjoint.name] = self.of_value(adjoint)
-        if op.mode in ("augmented", "backward"):
-            given["_tape"] = self.tape()
-        if self.made.stacks:
-            self.in_two(given)
-        else:
-            self.call(self.function, given)
-        for step in self.after:
-            step()
-        self.caller.replaced.update(zip(op.results, self.results, strict=False))
-        return b.ops
-
-    def call(self, function: Function, given: dict[str, Value]) -> None:
-        arguments = tuple(self.fitted(given[p.name], p.type) for p in function.params)
-        self.b.effect(Call, function.name, arguments)
-
-    def in_two(self, given: dict[str, Value]) -> None:
-        """Forward, and if all that it keeps found room, backward."""
-        b, forward = self.b, self.caller.requests.functions[self.made.names["augmented"]]
-        given |= self.caller.for_stacks(self.op, self.made, (*forward.params, *self.function.params))
-        given["_fits"] = fits = b.alloca(BOOL, "fits")
-        self.call(forward, given)
-        with b.region() as region:
-            self.call(self.function, given)
-        b.if_(b.load(fits), region.block())
-
-    def fitted(self, value: Value, type: Type) -> Value:
-        return self.b.cast_pointer(value, type) if isinstance(type, Pointer) else value
-
-    def adjoint(self, param: Param, adjoint: Param, how: str, shadow: Value | None) -> Value:
-        """Where the derived function finds the adjoint or tangent of a parameter."""
-        if isinstance(param.type, Pointer):
-            assert shadow is not None
-            self.check(param, adjoint, shadow)
-            return shadow
-        b, type = self.b, pointee(adjoint.value)
-        own = b.alloca(type, f"d_{param.name}")
-        if self.op.mode == "forward":
-            b.store(own, shadow if shadow is not None else b.constant(1.0, type))
-            return own
-        b.store(own, b.constant(0.0, type))
-        if how == "out":
-            self.after.append(lambda: self.results.append(b.convert(b.load(own), param.type)))
-        else:
-            assert shadow is not None
-            self.after.append(lambda: self.add(shadow, own))
-        return own
-
-    def add(self, shadow: Value, own: Value) -> None:
-        """To the adjoint of a number: others may add to it too."""
-        self.b.atomic("add", shadow, self.b.convert(self.b.load(own), pointee(shadow)))
-
-    def check(self, param: Param, adjoint: Param, shadow: Value) -> None:
-        if isinstance(adjoint.type, Pointer) and pointee(shadow) != adjoint.type.pointee:
-            problem = f"the shadow of '{param.called}' must lead to {adjoint.type.pointee}, not to {pointee(shadow)}"
-            raise UnsupportedError(problem, self.op.span)
-
-    def of_value(self, adjoint: Param) -> Value:
-        """The adjoint of the function's value, or where its tangent goes."""
-        b, type = self.b, pointee(adjoint.value)
-        own = b.alloca(type, "d_value")
-        if self.op.mode == "forward":
-            b.store(own, b.constant(0.0, type))
-            self.after.append(lambda: self.results.append(b.load(own)))
-        else:
-            has_seed = self.op.mode == "backward" and len(self.op.given) > 1
-            b.store(own, b.convert(self.op.given[0], type) if has_seed else b.constant(1.0, type))
-        return own
-
-    # ---- tapes
-
-    def tape(self) -> Value:
-        """Where the frame is."""
-        op, b = self.op, self.b
-        held = op.results[0].type if op.mode == "augmented" else op.given[-1].type
-        if isinstance(held, Pointer):
-            return self.made_tape() if op.mode == "augmented" else self.used_tape()
-        room = min(held.size, op.tape_bytes)
-        if self.made.frame > room:
-            problem = f"the tape of '{op.fn}' needs {self.made.frame} bytes, and has {room}"
-            raise UnsupportedError(problem, op.span, "give it a larger type, and its sizeof to enzyme_allocated")
-        own = b.alloca(held, "tape")
-        if op.mode == "augmented":
-            self.after.append(lambda: self.results.append(b.load(own)))
-        else:
-            b.store(own, op.given[-1])
-        return b.cast_pointer(own, Pointer(U8))
-
-    def made_tape(self) -> Value:
-        """In memory of the launch, which each thread uses once."""
-        if self.in_loop:
-            problem = "a tape behind a pointer is made once by each thread, and this is in a loop"
-            raise UnsupportedError(problem, self.op.span, "use enzyme_allocated, with a place for each iteration")
-        b, nbytes = self.b, -(-(self.made.frame + _WORD) // 16) * 16
-        arena = self.caller.arena(self.op, nbytes)
-        thread = b.apply("add", b.apply("mul", linear_block(b), _threads(b)), linear_thread(b))
-        start = b.apply("add", b.apply("mul", thread, b.constant(nbytes, I64)), b.constant(HEADER, I64))
-        tape = b.cast_pointer(b.offset(arena, start), Pointer(U8))
-        unused = b.cast_pointer(b.cast_pointer(arena, Pointer(U8)), Pointer(I64))
-        b.store(b.cast_pointer(tape, Pointer(Pointer(I64))), unused)
-        b.atomic("add", unused, b.constant(1, I64))
-        self.results.append(tape)
-        return b.offset(tape, b.constant(_WORD, I64))
-
-    def used_tape(self) -> Value:
-        b, tape = self.b, self.op.given[-1]
-        tape = b.cast_pointer(tape, Pointer(U8))
-
-        def done() -> None:
-            unused = b.load(b.cast_pointer(tape, Pointer(Pointer(I64))))
-            b.atomic("add", unused, b.constant(-1, I64))
-
-        self.after.append(done)
-        return b.offset(tape, b.constant(_WORD, I64))
+    def check_launched(self, op: Derivative) -> None:
+        if self.function.kind != "kernel":
+            problem = "a tape behind a pointer needs memory that launches of a kernel provide"
+            raise UnsupportedError(problem, op.span, "ask for it in a kernel, or use enzyme_allocated")
 
 
 def _meets(function: Function) -> bool:
     """Whether a thread that does not run it keeps others waiting."""
     return any(isinstance(op, Barrier | BarrierReduce | Warp) for op in walk(function.body))
-
-
-def _threads(b: Builder) -> Value:
-    x, y, z = (b.convert(b.builtin("block_dim", axis), I64) for axis in range(3))
-    return b.apply("mul", b.apply("mul", x, y), z)
 
 
 def _inside(op: Op) -> list[Op]:
@@ -479,7 +352,7 @@ def _with_result(function: Function) -> Function:
     if not function.body.results:
         return replace(function, kind="kernel")
     (value,) = function.body.results
-    result = Value(Pointer(value.type), _RESULT)
+    result = Value(Pointer(value.type), RESULT)
     b = Builder(function.span)
     b.store(result, value)
     params = (*function.params, Param(result, "void *"))

@@ -7,6 +7,7 @@ them on first use.
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -166,6 +167,7 @@ def parse(
     """A translation unit of the text of that name, the prelude before it; other texts stand in for files."""
     for file, text in texts.items():
         check_bases(file, text.decode(errors="replace"))
+    texts = {file: _with_open_ends(text) for file, text in texts.items()}
     own = [f"-I{d}" for d in include_dirs] + [f"-D{d}" for d in defines]
     with COMPILING:
         unit = _parse(name, texts, [*parse_arguments(std), *prelude_arguments(std), *own])
@@ -173,6 +175,17 @@ def parse(
             refuse(std)
             unit = _parse(name, texts, [*parse_arguments(std), *prelude_arguments(std), *own])
         return unit
+
+
+def _with_open_ends(text: bytes) -> bytes:
+    """`extern __shared__ float tile[32][32]`, which launches give memory all the same, as `tile[  ][32]`: clang knows
+    that form alone. Nothing changes its place."""
+    if b"__shared__" not in text or b"extern" not in text:
+        return text
+    return _DYNAMIC.sub(lambda found: found[1] + b" " * len(found[2]) + b"]", text)
+
+
+_DYNAMIC = re.compile(rb"(\bextern\s+__shared__\s+[^;{}()\[\]]*\[)([^;{}\[\]\n]+)\]")
 
 
 def _parse(name: str, texts: Mapping[str, bytes], arguments: list[str]) -> Any:

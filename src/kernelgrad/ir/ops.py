@@ -432,6 +432,7 @@ class Function:
     apart: tuple[str, ...] = ()  # parameters no two of which may share memory: derivatives in it count on that
     tapes: tuple[tuple[str, int], ...] = ()  # parameters for memory of tapes that it makes, with bytes for each thread
     stacks: tuple[tuple[str, int], ...] = ()  # endings of those for stacks of its derivatives, with bytes of an element
+    arena: bool = False  # it makes tapes of any number and size, in memory that is a parameter
 
     @property
     def called(self) -> str:

@@ -136,10 +136,11 @@ class _Parser:
         apart = tuple(self.optional("apart") or ())
         tapes = tuple((name, nbytes) for name, nbytes in self.optional("tapes") or ())
         stacks = tuple((name, nbytes) for name, nbytes in self.optional("stacks") or ())
+        arena = bool(self.optional("arena"))
         self.source = Source(self.optional("source") or "<ir>")
         self.expect("{")
         body = self.block()
-        known = {"apart": apart, "tapes": tapes, "stacks": stacks}
+        known = {"apart": apart, "tapes": tapes, "stacks": stacks, "arena": arena}
         return Function(name, kind, tuple(params), body, self.span(), bounds, **known)  # type: ignore[arg-type]
 
     def param(self) -> Param:

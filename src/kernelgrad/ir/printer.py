@@ -82,6 +82,7 @@ def print_function(function: Function) -> str:
     bounds += f" apart={json.dumps(function.apart)}" if function.apart else ""
     bounds += f" tapes={json.dumps(function.tapes)}" if function.tapes else ""
     bounds += f" stacks={json.dumps(function.stacks)}" if function.stacks else ""
+    bounds += " arena=true" if function.arena else ""
     source = f" source={json.dumps(function.span.source.name)}" if function.span.line else ""
     lines = [f"{function.kind} @{json.dumps(function.name)}({params}){bounds}{source} {{"]
     _body(function.body, names, 1, lines)

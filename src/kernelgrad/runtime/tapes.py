@@ -1,5 +1,5 @@
 """Memory of derivatives that kernels ask for: Note [Requests] in `autodiff/requested.py`. Tapes that a kernel makes for
-another one to use, and stacks that are its own.
+another one to use, and stacks that are its own. How much of these it needs is known after it has run, in part.
 
 Nobody says when a tape's memory is free but the kernel that uses it, which counts it off. To ask a GPU takes a
 synchronisation, so that is done where there is much of such memory.
@@ -7,10 +7,12 @@ synchronisation, so that is done where there is much of such memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
-from typing import Any
+import weakref
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, ClassVar, Protocol
 
 from ..errors import LaunchError
+from ..ir.ops import Function
 from .arguments import Placement, Supplied
 from .config import Launch
 from .launch import BoundArguments
@@ -20,22 +22,16 @@ HEADER = 256  # as in `autodiff/requested`
 _MUCH = 1 << 28
 
 
-class TapeMemory:
-    """Of one kernel: by device, what its launches were given, and how large that is."""
+class Tapes:
+    """Memory in which kernels make tapes, by device, and how large it is. All of the process, as long as they live."""
 
-    def __init__(self, tapes: tuple[tuple[str, int], ...]):
-        self.tapes = tapes
+    _all: ClassVar[weakref.WeakSet[Scratch]] = weakref.WeakSet()
+
+    def __init__(self) -> None:
         self._given: dict[int | None, list[tuple[int, Scratch]]] = {}
 
-    def supplied(self, launch: Launch, placement: Placement, stream: int | None) -> dict[str, Supplied]:
-        x, y, z = (g * b for g, b in zip(launch.grid, launch.block, strict=True))
-        found: dict[str, Supplied] = {}
-        for name, nbytes in self.tapes:
-            size = HEADER + nbytes * x * y * z
-            taken = {supplied.value for supplied in found.values()}
-            memory = self._unused(size, placement.cuda, taken) or self._new(size, placement.cuda, stream)
-            found[name] = Supplied(memory.address, size)
-        return found
+    def take(self, size: int, device: int | None, stream: int | None, taken: Set[int] = frozenset()) -> Scratch:
+        return self._unused(size, device, taken) or self._new(size, device, stream)
 
     def _unused(self, size: int, device: int | None, taken: Set[int]) -> Scratch | None:
         """Memory of the size whose tapes are all used; `taken`: by this launch, whose tapes are still to be made."""
@@ -48,7 +44,73 @@ class TapeMemory:
     def _new(self, size: int, device: int | None, stream: int | None) -> Scratch:
         made = Scratch(size, device, stream).zero()
         self._given.setdefault(device, []).append((size, made))
+        self._all.add(made)
         return made
+
+    def drop(self, memory: Scratch) -> None:
+        """What was too small."""
+        given = self._given[memory.device]
+        given[:] = [(n, m) for n, m in given if m is not memory]
+
+    @classmethod
+    def counted(cls, device: int | None) -> list[tuple[Scratch, bytes]]:
+        """How many tapes are not used yet, which launches that are undone may have counted off."""
+        return [(memory, memory.read(8)) for memory in cls._all if memory.device == device]
+
+
+class TapeMemory:
+    """Of one kernel: tapes of constant sizes."""
+
+    def __init__(self, tapes: tuple[tuple[str, int], ...]):
+        self.tapes, self.memory = tapes, Tapes()
+
+    def supplied(self, launch: Launch, placement: Placement, stream: int | None) -> dict[str, Supplied]:
+        found: dict[str, Supplied] = {}
+        for name, nbytes in self.tapes:
+            size = HEADER + nbytes * _threads(launch)
+            taken = {supplied.value for supplied in found.values()}
+            found[name] = Supplied(self.memory.take(size, placement.cuda, stream, taken).address, size)
+        return found
+
+
+class Growing(Protocol):
+    """Memory of a launch that may turn out to be too small."""
+
+    def supply(self, launch: Launch, device: int | None, stream: int) -> dict[str, Supplied]: ...
+
+    def fits(self) -> bool:
+        """Whether what was supplied was enough; if not, the next is larger."""
+
+    def size(self, launch: Launch) -> int: ...
+
+
+def run_until_it_fits(
+    growing: Sequence[Growing],
+    kernel: Any,
+    launch: Launch,
+    bound: BoundArguments,
+    placement: Placement,
+    supplied: Mapping[str, Supplied],
+) -> None:
+    """Launches, if need be again with more room, on what was there before."""
+    device, stream = placement.cuda, launch.stream if isinstance(launch.stream, int) else 0
+    written = [b for b in bound.buffers if _root(b.name) in kernel.written or b.name in kernel.written]
+    spans = [(b.address, b.nbytes) for b in written] + kernel.variable_spans(device, stream)
+    saved = [(address, Scratch(nbytes, device, stream).copy_from(address)) for address, nbytes in spans]
+    counted = Tapes.counted(device)
+    while True:
+        total = sum(each.size(launch) for each in growing)
+        if total > _ASKED and total > available_bytes(device):
+            raise LaunchError(f"{kernel.name}: the tapes of its derivatives need {total:,} bytes; launch fewer threads")
+        memory = {n: s for each in growing for n, s in each.supply(launch, device, stream).items()}
+        kernel.run(launch, bound, placement, {**supplied, **memory})
+        enough = [each.fits() for each in growing]
+        if all(enough):
+            return
+        for address, copy in saved:
+            _restore(address, copy, device)
+        for tapes, unused in counted:
+            tapes.write(unused)
 
 
 class StackMemory:
@@ -57,51 +119,73 @@ class StackMemory:
     def __init__(self, stacks: tuple[tuple[str, int], ...]):
         self.stacks = stacks
         self.room = dict.fromkeys((name for name, _ in stacks), _FIRST)
+        self._made: list[Scratch] = []
+        self._needed: dict[str, Scratch] = {}
 
-    def run(
-        self, kernel: Any, launch: Launch, bound: BoundArguments, placement: Placement, supplied: Mapping[str, Supplied]
-    ) -> None:
-        """Launches, if need be again with more room, on what was there before."""
-        x, y, z = (g * b for g, b in zip(launch.grid, launch.block, strict=True))
-        stream = launch.stream if isinstance(launch.stream, int) else 0
-        written = [b for b in bound.buffers if _root(b.name) in kernel.written or b.name in kernel.written]
-        saved = [Scratch(b.nbytes, placement.cuda, stream).copy_from(b.address) for b in written]
-        while True:
-            memory, needed = self._memory(kernel.name, x * y * z, placement.cuda, stream)
-            kernel.run(launch, bound, placement, {**supplied, **memory})
-            found = {name: int.from_bytes(most.read(8), "little") for name, most in needed.items()}
-            if all(found[name] <= self.room[name] for name in found):
-                return
-            self.room = {name: max(self.room[name], found[name]) for name in found}
-            for buffer, copy in zip(written, saved, strict=True):
-                _restore(buffer.address, copy, placement.cuda)
+    def size(self, launch: Launch) -> int:
+        return sum(size * self.room[name] * _threads(launch) for name, size in self.stacks)
 
-    def _memory(
-        self, kernel: str, threads: int, device: int | None, stream: int | None
-    ) -> tuple[dict[str, Supplied], dict[str, Scratch]]:
-        total = sum(size * self.room[name] * threads for name, size in self.stacks)
-        if total > _ASKED and total > available_bytes(device):
-            raise LaunchError(f"{kernel}: the tapes of its derivatives need {total:,} bytes; launch fewer threads")
-        found, needed = dict[str, Supplied](), dict[str, Scratch]()
+    def supply(self, launch: Launch, device: int | None, stream: int) -> dict[str, Supplied]:
+        found, threads = dict[str, Supplied](), _threads(launch)
+        self._made = []
         for name, size in self.stacks:
             tape, tops = (Scratch(n * threads, device, stream) for n in (size * self.room[name], 8))
-            needed[name] = Scratch(8, device, stream).zero()
-            for what, memory in (("tape", tape), ("tops", tops), ("needed", needed[name])):
+            needed = self._needed[name] = Scratch(8, device, stream).zero()
+            for what, memory in (("tape", tape), ("tops", tops), ("needed", needed)):
                 found[f"_{what}_{name}"] = Supplied(memory.address, memory.nbytes)
             found[f"_capacity_{name}"] = Supplied(self.room[name])
-            self._kept = (*getattr(self, "_kept", ()), tape, tops)[-2 * len(self.stacks) :]
-        return found, needed
+            self._made += tape, tops
+        return found
+
+    def fits(self) -> bool:
+        found = {name: int.from_bytes(most.read(8), "little") for name, most in self._needed.items()}
+        enough = all(found[name] <= self.room[name] for name in found)
+        self.room = {name: max(self.room[name], found[name]) for name in found}
+        return enough
 
 
-def notes(tapes: tuple[tuple[str, int], ...], stacks: tuple[tuple[str, int], ...]) -> list[str]:
+class ArenaMemory:
+    """Of one kernel: tapes of any number and size; `room`: bytes of each thread."""
+
+    def __init__(self) -> None:
+        self.room, self.memory = _FIRST_BYTES, Tapes()
+        self._last: Scratch | None = None
+
+    def size(self, launch: Launch) -> int:
+        return HEADER + self.room * _threads(launch)
+
+    def supply(self, launch: Launch, device: int | None, stream: int) -> dict[str, Supplied]:
+        made = self._last = self.memory.take(self.size(launch), device, stream).zero()
+        return {"_arena": Supplied(made.address, made.nbytes), "_arena_room": Supplied(self.room)}
+
+    def fits(self) -> bool:
+        assert self._last is not None
+        needed = int.from_bytes(self._last.read(16)[8:], "little")
+        if needed <= self.room:
+            return True
+        self.memory.drop(self._last)
+        self.room = -(-needed // 16) * 16
+        return False
+
+
+def notes(function: Function) -> list[str]:
     """What a launch of the kernel's text must pass besides its own arguments."""
+    tapes, stacks = function.tapes, function.stacks
     found = [f"// {n}: {HEADER} bytes of zeros, then {nbytes} for each thread, for tapes" for n, nbytes in tapes]
     for name, _ in stacks:
         found.append(
             f"// _tape_{name}: room for _capacity_{name} elements of each thread; _tops_{name}: a number for each;"
         )
         found.append(f"// _needed_{name}: a zero, which becomes what a thread needed: if that is more, launch it again")
+    if function.arena:
+        found.append(f"// _arena: {HEADER} bytes of zeros, then _arena_room for each thread, zeros too, for tapes;")
+        found.append("// its second word becomes what a thread needed: if that is more, launch it again")
     return found
+
+
+def _threads(launch: Launch) -> int:
+    x, y, z = (g * b for g, b in zip(launch.grid, launch.block, strict=True))
+    return x * y * z
 
 
 def _root(name: str) -> str:
@@ -121,5 +205,5 @@ def _restore(address: int, copy: Scratch, device: int | None) -> None:
         check(bindings, bindings.cuMemcpyDtoDAsync(address, copy.address, copy.nbytes, copy.stream))
 
 
-_FIRST = 64
+_FIRST, _FIRST_BYTES = 64, 512
 _ASKED = 1 << 24

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..frontend import clang
+from ..frontend.clang import Cursor
+from ..frontend.in_source import extent
 from ..frontend.text import Token, tokens
 
 _OPEN, _CLOSE = (b"(", b"[", b"{"), (b")", b"]", b"}")
@@ -69,3 +72,11 @@ def _commas(text: bytes, start: int, end: int) -> list[Token]:
 def _trimmed(text: bytes, start: int, end: int) -> Range:
     inside = list(tokens(text, start, end))
     return (inside[0].start, inside[-1].end) if inside else (start, start)
+
+
+def start(function: Cursor) -> int:
+    return extent(function).start
+
+
+def is_default(c: Cursor) -> bool:
+    return clang.statement_class(c) == clang.DEFAULT_ARG

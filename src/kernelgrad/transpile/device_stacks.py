@@ -8,22 +8,21 @@ made again with more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from ..backends.cuda.names import in_namespace, once
 from ..backends.cuda.types import Types
 from ..errors import UnsupportedError
-from ..frontend import clang
-from ..frontend.clang import Cursor, Kind, TypeKind
+from ..frontend.clang import Cursor, Kind
 from ..frontend.in_source import extent
 from ..frontend.unit import Unit
-from ..frontend.visiting import children_of, walk
 from ..ir.ops import Function, Param
 from ..ir.types import Pointer
+from .call_text import start
 from .edits import Edits
 from .host_stacks import is_of_stacks, own_params
-from .instances import template_of
-from .tape_memory import TapeMemory, Use, is_default, launch_parts, start, uses_in
+from .tape_memory import TapeMemory, Use, launch_parts, uses_in
+from .undone_launches import UNDONE, check_undone
 
 _STACK = """\
 // Where the threads of a launch keep values of loops: a part for each, of so many.
@@ -33,45 +32,7 @@ struct ThreadStack {
     unsigned long long *needed; // the most that a thread would have kept
 };
 """
-_LAUNCH = """\
-// The memory that an argument of a launch leads to, and what was in it.
-struct Before {
-    void *memory, *copy;
-    size_t nbytes;
-
-    template <typename T>
-    static void keep(std::vector<Before> &, const T &) {}
-    template <typename T>
-    static void keep(std::vector<Before> &kept, T *memory)
-    {
-        void *function = nullptr, *copy = nullptr;
-        unsigned long long base = 0;
-        size_t nbytes = 0;
-        cudaDriverEntryPointQueryResult found;
-        const char *name = "cuMemGetAddressRange";
-        if (memory == nullptr) return;
-#if CUDART_VERSION >= 12050
-        cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found);
-#else
-        cudaGetDriverEntryPoint(name, &function, cudaEnableDefault, &found);
-#endif
-        auto range = (int (*)(unsigned long long *, size_t *, unsigned long long))function;
-        if (range == nullptr || range(&base, &nbytes, (unsigned long long)memory) != 0) fail("the size of an argument");
-        for (const Before &one : kept)
-            if (one.memory == (void *)base) return;
-        if (cudaMalloc(&copy, nbytes) != cudaSuccess) fail("memory for copies of arguments");
-        cudaMemcpy(copy, (void *)base, nbytes, cudaMemcpyDefault);
-        kept.push_back({(void *)base, copy, nbytes});
-    }
-    template <typename T>
-    static void keep(std::vector<Before> &, const T *) {}
-    [[noreturn]] static void fail(const char *what)
-    {
-        fprintf(stderr, "a launch whose derivatives keep values of loops lacks %s\\n", what);
-        abort();
-    }
-};
-
+_MEMORY = """\
 // For launches: the memory of a stack, how large its elements are, and the device's variable for it.
 struct StackMemory {
     size_t size;
@@ -96,12 +57,8 @@ struct StackMemory {
         return (long long)needed;
     }
 };
-
-template <typename T>
-struct Plainly {
-    using type = T;
-};
-
+"""
+_LAUNCH = """\
 // Launches a kernel whose derivatives keep values of loops, and waits for it.
 template <typename... P>
 void launch_with_stacks(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream,
@@ -197,9 +154,8 @@ class StackLaunches:
         listed = ", ".join(f"{{{size}, {name}_at, {{}}}}" for name, size in self._stacks.items())
         body = "".join(made) + f"    return {{{listed}}};\n"
         launch = f"static std::vector<StackMemory> all_stacks()\n{{\n{body}}}\n"
-        before, after = _LAUNCH.split("template <typename T>\nstruct Plainly", 1)
-        whole = f"{before}{launch}\ntemplate <typename T>\nstruct Plainly{after}"
-        return _INCLUDES + "".join(in_namespace([*declared(self._stacks), whole]))
+        texts = [UNDONE, *declared(self._stacks), "\n".join((_MEMORY, launch, _LAUNCH))]
+        return _INCLUDES + "".join(in_namespace(texts))
 
     def rewrite(self, functions: list[Cursor]) -> int:
         """Has launches go through what finds room. The byte before which that must be known."""
@@ -251,18 +207,10 @@ class StackLaunches:
 
     def _launch(self, call: Cursor, kernel: Cursor) -> None:
         span = self.unit.span(call)
-        parts, given = launch_parts(self.unit, self.edits, call), children_of(call)[2:]
+        parts = launch_parts(self.unit, self.edits, call)
         how = [self.edits.slice(*part) for part in parts.configuration]
         how += ["0", "nullptr"][len(how) - 2 :]
-        used = next(_variables(kernel, set()), None)
-        if used is not None:
-            problem = f"'{kernel.spelling}' keeps values of loops, and uses the variable '{used}'"
-            raise UnsupportedError(f"{problem}: cannot be transpiled", span, "pass it to the kernel as a pointer")
-        hidden = next((p for p in kernel.get_arguments() if _leads_further(p.type)), None)
-        if hidden is not None or any(map(is_default, given)) or template_of(kernel) is not None:
-            what = f"'{hidden.spelling}' leads to pointers" if hidden is not None else "templates and default arguments"
-            problem = f"'{kernel.spelling}' keeps values of loops, and its launches may be made again: {what}"
-            raise UnsupportedError(f"{problem}: cannot be transpiled", span)
+        check_undone(self.unit, kernel, call)
         at = extent(call)
         if self.edits.covers(at.start) or self.tapes.passes_on(kernel):
             problem = (
@@ -272,36 +220,3 @@ class StackLaunches:
         args = ", ".join(self.edits.slice(*part) for part in parts.arguments)
         args = ", ".join([self.edits.slice(*parts.kernel), *how, *([args] if args else [])])
         self.edits.replace(at.start, at.end, f"kg::launch_with_stacks({args})")
-
-
-def _variables(function: Cursor, seen: set[int]) -> Iterator[str]:
-    """Of the device, which may change: that it uses, or what it calls."""
-    seen.add(start(function))
-    for c in walk(function):
-        target = c.referenced if c.kind == Kind.DECL_REF_EXPR else None
-        if target is None:
-            continue
-        if target.kind == Kind.VAR_DECL and _may_change(target):
-            yield target.spelling
-        definition = target.get_definition() if target.kind == Kind.FUNCTION_DECL else None
-        if definition is not None and start(definition) not in seen and not clang.is_in_prelude(definition):
-            yield from _variables(definition, seen)
-
-
-def _may_change(variable: Cursor) -> bool:
-    of_device = Kind.CUDADEVICE_ATTR in {k.kind for k in children_of(variable)}
-    return of_device and not variable.type.is_const_qualified() and not variable.spelling.startswith("enzyme_")
-
-
-def _leads_further(type: clang.Type) -> bool:
-    """Whether a parameter has pointers behind a pointer, or inside."""
-    type = type.get_canonical()
-    if type.kind == TypeKind.POINTER:
-        pointee = type.get_pointee().get_canonical()
-        return pointee.kind == TypeKind.POINTER or (pointee.kind == TypeKind.RECORD and _holds_pointers(pointee))
-    return type.kind == TypeKind.RECORD and _holds_pointers(type)
-
-
-def _holds_pointers(type: clang.Type) -> bool:
-    fields = [f.type.get_canonical() for f in type.get_fields()]
-    return any(f.kind == TypeKind.POINTER or (f.kind == TypeKind.RECORD and _holds_pointers(f)) for f in fields)

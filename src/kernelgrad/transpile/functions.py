@@ -26,15 +26,16 @@ from ..frontend.visiting import children_of
 from ..ir.ops import Derivative, Function, Module, Value
 from ..ir.types import Pointer, Scalar, Type
 from ..programs.integer_gradient import kinds_of, listed_integers, real_module
+from . import growing_tapes
 from .anywhere import ADD, ADD_TEXT
 from .derived_functions import RESULT, Derived, derived_function, plain_type
 from .edits import Edits
+from .growing_tapes import TAPE
 from .kernels import KernelGradients
 from .statics import Statics
 from .support import AS
 from .tape_memory import HEAD
 
-TAPE = "_tape"  # the parameter of both halves of a reverse
 _SUFFIX = {"reverse": "grad", "forward": "tangent", "augmented": "augmented", "backward": "reverse"}
 
 Source = Callable[[Cursor], str]
@@ -53,12 +54,13 @@ class Around:
     given: dict[str, str] = field(default_factory=dict)
     after: list[str] = field(default_factory=list)
     returned: list[str] = field(default_factory=list)
-    has_memory: bool = False  # the tape is behind a pointer
+    has_memory: bool = False  # the tape is behind a pointer that a call is given
+    condition: str = ""  # under which it is called
 
     def lines(self, derived: Derived) -> Iterator[str]:
         yield from self.before
         args = ", ".join(_cast(self.given[p.name], p, derived) for p in derived.params)
-        yield f"{derived.name}({args});"
+        yield f"{self.condition}{derived.name}({args});"
         yield from self.after
 
 
@@ -121,14 +123,14 @@ class Functions:
         args = tuple(Value(p.type) for p in primal.params)
         activity = ",".join(a.activity for a in request.arguments)
         op = Derivative(name, request.mode, activity, (), args, (), span=span)
-        if pipeline.is_program(module, name):
-            made = self._apart(self._recorded(module, op))
-            self._texts.setdefault(made.text)
-            return made, primal
         in_halves = request.mode in ("augmented", "backward")
         if in_halves and self._halves.setdefault(name, activity) != activity:
             problem = f"the two passes of '{name}' are asked for with other activities, and would have different tapes"
             raise UnsupportedError(problem, span)
+        if pipeline.is_program(module, name):
+            made = self._apart(self._recorded(module, op))
+            self._texts.setdefault(made.text)
+            return made, primal
         pairs = zip(request.arguments, primal.params, strict=True)
         own = frozenset(p.name for a, p in pairs if a.shadow is not None and _is_of_thread(a.shadow))
         same = in_halves or may_alias(self.unit, request)
@@ -182,7 +184,7 @@ class Functions:
         """Of a host function that allocates or launches."""
         from .recorded_gradient import RecordedGradient
 
-        if op.mode != "reverse":
+        if op.mode == "forward":
             problem = f"'{op.fn}' allocates or launches: of such host functions, gradients alone can be transpiled"
             raise UnsupportedError(problem, op.span, "ask for its gradient")
         module = pipeline.with_requests(module, op.fn)
@@ -199,10 +201,12 @@ class Functions:
             renamed = made.renamed(f"{made.name}_{number}")
         return renamed
 
-    def around(self, request: Request, primal: Function, derived: Derived, on_host: bool) -> Around:
+    def around(
+        self, request: Request, primal: Function, derived: Derived, on_host: bool, in_loop: bool = False
+    ) -> Around:
         found = arranged(request, primal, derived, on_host)
         if request.mode in ("augmented", "backward"):
-            self._tape(found, request, derived)
+            self._tape(found, request, derived, in_loop)
         self._need(found)
         if not on_host:  # variables of the file, which all device code sees
             found.given |= {p.name: f"&{p.variable}" for p in derived.params if p.variable in derived.variables}
@@ -214,19 +218,21 @@ class Functions:
             raise UnsupportedError(problem, self.unit.span(request.call))
         return found
 
-    def _tape(self, around: Around, request: Request, derived: Derived) -> None:
+    def _tape(self, around: Around, request: Request, derived: Derived, in_loop: bool) -> None:
         """The frame is what the call gives and takes: a value, or the bytes of the pointer itself, or memory that the
         pointer leads to."""
-        augmented, span = request.mode == "augmented", self.unit.span(request.call)
+        augmented = request.mode == "augmented"
         held = request.call.type if augmented or request.tape is None else request.tape.type
         is_pointer = held.get_canonical().kind == TypeKind.POINTER
         room = held.get_size() if is_pointer else min(held.get_size(), request.tape_bytes)
-        if is_pointer and derived.frame > room:
-            self._behind(around, augmented, held.spelling)
+        if derived.is_recording and is_pointer:
+            recording(around, augmented, held.spelling)
             return
-        if derived.frame > room:
-            problem = f"the tape of '{request.function.spelling}' needs {derived.frame} bytes, and has {room}"
-            raise UnsupportedError(problem, span, "give it a larger type, and its sizeof to enzyme_allocated")
+        if is_pointer and (derived.grows or derived.frame > room):
+            behind(around, augmented, held.spelling, derived, in_loop)
+            return
+        if derived.is_recording or derived.grows or derived.frame > room:
+            raise self._too_large(request, derived, room)
         nbytes = max(1, derived.frame)
         around.before.append(f"alignas(16) unsigned char frame[{nbytes}];")
         around.given[TAPE] = "frame"
@@ -237,27 +243,32 @@ class Functions:
             around.params.append(declare(held.spelling, "tape"))
             around.before.append(f"memcpy(frame, &tape, {nbytes});")
 
-    def _behind(self, around: Around, augmented: bool, held: str) -> None:
-        """The frame lies behind the tape's first bytes, which lead to where tapes are counted."""
-        around.params.append("unsigned char *tape" if augmented else declare(held, "tape"))
-        around.given[TAPE] = f"(unsigned char *)tape + {HEAD}"
-        around.has_memory = True
-        if augmented:
-            around.returned.append(f"({held})tape")
-        else:
-            around.after.append("free(tape);" if around.on_host else "kg::used(tape);")
+    def _too_large(self, request: Request, derived: Derived, room: int) -> UnsupportedError:
+        name, span = request.function.spelling, self.unit.span(request.call)
+        if derived.is_recording:
+            problem = "a tape of host code lies behind a pointer: enzyme_allocated is not supported"
+            return UnsupportedError(problem, span, "leave it and the size out, and let the tape be a void *")
+        if derived.grows:
+            problem = f"the tape of '{name}' has values of every iteration of a loop, and no constant size"
+            return UnsupportedError(problem, span, "leave enzyme_allocated out, and let the tape be a void *")
+        problem = f"the tape of '{name}' needs {derived.frame} bytes, and has {room}"
+        return UnsupportedError(problem, span, "give it a larger type, and its sizeof to enzyme_allocated")
 
     # ---- Enzyme's calls
 
-    def call(self, request: Request, on_host: bool, source: Source, place: Place) -> tuple[str, str]:
-        """What the call of a request is replaced by: a function, and its arguments."""
+    def call(
+        self, request: Request, on_host: bool, source: Source, place: Place, in_loop: bool = False
+    ) -> tuple[str, str]:
+        """What the call of a request is replaced by: a function, and its arguments. `in_loop`: each thread may come to
+        it more than once."""
         derived, primal = self.derived(request, on_host)
-        around = self.around(request, primal, derived, on_host)
+        around = self.around(request, primal, derived, on_host, in_loop)
         cursors = (*(a.value for a in request.arguments), *(a.shadow for a in request.arguments))
         values = [source(c) for c in (*cursors, request.seed, request.tape) if c is not None]
         if around.has_memory and request.mode == "augmented":
             nbytes = HEAD + -(-derived.frame // 16) * 16
-            values.append(f"(unsigned char *)malloc({nbytes})" if on_host else place(nbytes))
+            in_arena = derived.grows or in_loop
+            values.append(f"(unsigned char *)malloc({nbytes})" if on_host else place(0 if in_arena else nbytes))
         name = self._named(request, around, derived, on_host)
         return name, ", ".join(values)
 
@@ -296,6 +307,36 @@ class Functions:
             raise UnsupportedError(problem, self.unit.span(request.call))
         values = ", ".join(around.returned)
         return [f"return {type}{{{values}}};" if is_record else f"return {values};"]
+
+
+def recording(around: Around, augmented: bool, held: str) -> None:
+    """The tape leads to what a host function did."""
+    around.given[TAPE] = "&tape" if augmented else "tape"
+    if augmented:
+        around.before.append("void *tape = nullptr;")
+        around.returned.append(f"({held})tape")
+    else:
+        around.params.append(declare(held, "tape"))
+
+
+def behind(around: Around, augmented: bool, held: str, derived: Derived, in_loop: bool) -> None:
+    """The frame lies behind the tape's first bytes, which lead to where tapes are counted; that of the host's without a
+    constant size is a tape itself. `in_loop`: one of a constant size does not have a place of its own."""
+    if around.on_host and derived.grows:
+        growing_tapes.on_host(around, augmented, held)
+    elif augmented and (derived.grows or in_loop) and not around.on_host:
+        growing_tapes.in_arena(around, held, None if derived.grows else derived.frame)
+    else:
+        around.params.append("unsigned char *tape" if augmented else declare(held, "tape"))
+        around.given |= {TAPE: f"(unsigned char *)tape + {HEAD}", "_room": "0", "_size": "nullptr"}
+        around.has_memory = True
+        if augmented:
+            around.returned.append(f"({held})tape")
+        elif around.on_host:
+            around.after.append("free(tape);")
+        else:
+            around.condition = "if (kg::is_kept(tape)) "
+            around.after.append("kg::used(tape);")
 
 
 def arranged(request: Request, primal: Function, derived: Derived, on_host: bool) -> Around:

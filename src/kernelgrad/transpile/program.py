@@ -26,7 +26,7 @@ from .handles import Handle, handle_of
 from .instances import Instances, template_of
 from .kernels import KernelGradients
 from .macros import expanded
-from .tape_memory import TapeMemory
+from .tape_memory import TapeMemory, in_loop
 from .tidy import joined
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class _Program:
     def _enzyme(self, request: Request, function: Cursor, on_host: bool) -> None:
         at, place = extent(request.call), partial(self.tapes.place, function, request.call)
         source = partial(self._argument, request.call)
-        name, given = self.functions.call(request, on_host, source, place)
+        name, given = self.functions.call(request, on_host, source, place, in_loop(function, request.call))
         qualifier = "" if on_host else "__device__ "
         if self.unit.is_for_both(function):
             on_both, _ = self.functions.call(request, True, source, place)

@@ -51,6 +51,7 @@ from ..ir.traverse import blocks, operands, rebuild, walk
 from ..ir.types import I8, U8, U64, Array, Pointer, Scalar, Struct, Type, element_types
 from ..programs.regions import Uses, stretch
 from . import records
+from .program_variables import method_for, paths_of_pointers
 from .recorded_calls import call, not_yet
 from .recording_text import TAPE
 from .records import is_record, numbers_of
@@ -115,9 +116,15 @@ class Skeleton:
         return Param(cell, f"{param.c_type} *")
 
     def recorded(self, name: str) -> Function:
+        for path in paths_of_pointers(self.function, self.module):
+            self.b.effect(HostCall, f"{TAPE}.leads_to({path}", ())
         for op in self.function.body.ops:
             self._op(op)
         self._catch_up()
+        if any(
+            isinstance(op, HostCall) and ".vector_variable(" in op.fn for op in walk(Block((), tuple(self.b.ops), ()))
+        ):
+            self.host("check_vectors", (), None)
         for value in self.function.body.results:
             self.host("result_is", (self.cell_of(value),), None)
         body = Block((), tuple(self.b.ops), ())
@@ -303,7 +310,7 @@ class Skeleton:
             )
             problem = f"a static variable{of} that starts by code, in a host function that is differentiated,"
             raise not_yet(problem, op.span, hint)
-        method = "managed_variable" if declared.managed else "variable" if declared.space == "host" else "symbol"
+        method = method_for(declared, op)
         self.of[op.result] = self.b.emit(HostCall, f"{TAPE}.{method}(::{name or op.name}", (), type=op.result.type)
 
     # ---- control

@@ -16,12 +16,12 @@ from ..backends.cuda.names import in_namespace
 from ..backends.cuda.types import Types
 from ..errors import Span, UnsupportedError
 from ..host.kernel_facts import PRINTS, KernelFacts, why_it_varies
-from ..ir.builder import Builder
 from ..ir.ops import (
     ADJOINT,
     Block,
     Derivative,
     Function,
+    GlobalRef,
     KernelLaunch,
     Load,
     Member,
@@ -31,25 +31,32 @@ from ..ir.ops import (
     Param,
     PtrCast,
     Registered,
+    Store,
     Value,
 )
-from ..ir.traverse import clone, free_values, walk
-from ..ir.types import Pointer, Scalar, Struct, Type
+from ..ir.traverse import walk
+from ..ir.types import U8, Pointer, Scalar, Struct, Type
+from ..locks import cached_property
 from ..programs.integer_gradient import kinds_of
 from ..runtime.parameters import parameters_of
 from ..runtime.written import written_params
 from . import kept_stores
 from .derivative_file import INCLUDE
 from .derived_functions import RESULT, Derived, derived_function, function_text, plain_type
+from .growing_tapes import TAPE as FRAME
 from .host_function import HostFunction
 from .integer_memory import check_kinds
 from .kernels import KernelGradients
+from .program_variables import started
 from .recorded_function import Skeleton
+from .recorded_halves import HALF, augmented, backward
 from .recording_text import INCLUDES, RECORDING, TAPE
 from .records import is_record, numbers_of
+from .stretches import inputs_of, stretch_function
 from .support import AS
 
 _RECORDING = f"Recording &{TAPE}"
+_ENDINGS = {"reverse": "grad", "augmented": "augmented", "backward": "reverse"}
 _DEFINED = re.compile(r"^static void (\w+)\(", re.M)
 
 
@@ -62,8 +69,9 @@ class RecordedGradient:
     ):
         self.module, self.op, self.kernels, self._static_name = module, op, kernels, static_name
         self.host = pipeline.compile_host(module, op.fn)
-        self.function = self.host.functions[op.fn]
-        self.name = kernel_name(op.fn)
+        self.function = started(self.host.functions[op.fn], self.host)
+        self.in_halves = op.mode != "reverse"
+        self.name = kernel_name(op.fn) + ("_halves" if self.in_halves else "")
         self._definition = {v: o for o in walk(self.function.body) for v in o.results}
         self.texts: dict[str, str] = {}  # of functions, by name
         self.called: dict[str, None] = {}  # functions of the program
@@ -91,14 +99,32 @@ class RecordedGradient:
             own = Param(Value(type, f"{ADJOINT}{param.name}"), "void *")
             listed[param.name] = own
             params.append(own)
-        gradient = self._gradient(recorded, params, listed, types)
+        emitted = self._halves if self.in_halves else self._gradient
+        gradient = emitted(recorded, params, listed, types)
         pieces = [_plainly(piece) for piece in (*self.texts.values(), text)]
         includes = {f"#include <{name}>\n" for name in INCLUDES} | {i for t in pieces for i in INCLUDE.findall(t)}
         alike = [AS] if any("alike(" in t for t in pieces) else []
-        whole = "".join(in_namespace([RECORDING, *alike, *(INCLUDE.sub("", t) for t in pieces), gradient]))
-        head, name = "".join(sorted(includes)), f"{self.name}_grad"
+        base = [RECORDING, HALF] if self.in_halves else [RECORDING]
+        whole = "".join(in_namespace([*base, *alike, *(INCLUDE.sub("", t) for t in pieces), gradient]))
+        head, name = "".join(sorted(includes)), f"{self.name}_{_ENDINGS[self.op.mode]}"
         parts = tuple(n for n in dict.fromkeys(_DEFINED.findall(whole)) if n.startswith(f"{self.name}_") and n != name)
-        return Derived(f"kg::{name}", tuple(params), listed, head + whole, types, 0, frozenset(), parts)
+        taken, found = (
+            self._taken(params, listed),
+            Derived(f"kg::{name}", (), listed, head + whole, types, 0, frozenset()),
+        )
+        return replace(found, params=taken, parts=parts, is_recording=self.in_halves)
+
+    def _taken(self, params: list[Param], listed: dict[str, Param]) -> tuple[Param, ...]:
+        """What is passed to the function that is asked for."""
+        if not self.in_halves:
+            return tuple(params)
+        shadows = list(listed.values()) if self.op.mode == "augmented" else []
+        return (*(p for p in params if p not in shadows), Param(Value(Pointer(U8), FRAME), "void *"))
+
+    def _halves(self, recorded: Function, params: list[Param], listed: dict[str, Param], types: Types) -> str:
+        own = [p for p in params if p not in listed.values()]
+        first = augmented(f"{self.name}_augmented", recorded, own, listed, types)
+        return f"{first}\n{backward(f'{self.name}_reverse', params, listed, types)}"
 
     def _gradient(self, recorded: Function, params: list[Param], listed: dict[str, Param], types: Types) -> str:
         spell = types.declare
@@ -138,8 +164,8 @@ class RecordedGradient:
         line = ops[0].span.line
         name = self._fresh(f"{self.name}_line_{line}")
         ops = (*self._addresses(ops), *ops)
-        body, inputs = Block((), ops, ()), _inputs(ops)
-        function, activity = _function(name, body, inputs, outputs, cells)
+        body, inputs = Block((), ops, ()), inputs_of(ops)
+        function, activity = stretch_function(name, body, inputs, outputs, cells)
         self.texts[name] = ""  # taken
         self.texts[name] = self._stretch_text(function, activity, inputs, cells)
         return f"{name}({TAPE}", inputs
@@ -147,7 +173,7 @@ class RecordedGradient:
     def _addresses(self, ops: tuple[Op, ...]) -> list[Op]:
         """How a stretch finds several places of one memory: it is given that memory once, since a function's gradient
         takes what it is given to be apart."""
-        inputs = [v for v in _inputs(ops) if isinstance(v.type, Pointer)]
+        inputs = [v for v in inputs_of(ops) if isinstance(v.type, Pointer)]
         counts = Counter(map(self._base, inputs))
         found = dict[Op, None]()
         for value in inputs:
@@ -198,6 +224,7 @@ class RecordedGradient:
             lines = [_run_again(used, read, written, where)] if used else [f"{TAPE}.record(nullptr, true);"]
             lines.append(f"{name}({call});")
         lines[:0] = [f"{TAPE}.is_constant({where}, {n});" for n in constant]
+        lines[:0] = [f"{TAPE}.has_no_adjoint({where}, {n});" for n in constant if callers[n].startswith("::")]
         for p in function.params if self.integers else ():
             if p.name in used and is_integer(_content(p.type)):
                 lines.insert(0, f"{TAPE}.looks_at({where}, {p.name});")
@@ -216,11 +243,21 @@ class RecordedGradient:
 
     def _callers(self, function: Function, inputs: tuple[Value, ...], used: Collection[str]) -> dict[str, str]:
         """Which parameters of a stretch lead to memory of the caller's, and to that of which argument."""
-        given = {p.value: p.name for p in self.function.params}
+        given: dict[object, str] = {p.value: p.name for p in self.function.params}
+        given |= {("load", root): f"::{name}" for root, name in self._variables.items()}
         pairs = zip(function.params, map(self._root, inputs), strict=False)
-        return {
-            p.name: given[root] for p, root in pairs if p.name in used and isinstance(root, Value) and root in given
-        }
+        return {p.name: given[root] for p, root in pairs if p.name in used and root in given}
+
+    @cached_property
+    def _variables(self) -> dict[Value, str]:
+        """Pointers outside of functions that it does not assign."""
+        refs = [
+            op for op in walk(self.function.body) if isinstance(op, GlobalRef) and isinstance(op.result.type, Pointer)
+        ]
+        found = {op.result: op.name for op in refs if self.host.globals[op.name].space == "host"}
+        targets = {self._root(op.ptr) for op in walk(self.function.body) if isinstance(op, Store)}
+        stored = {name for value, name in found.items() if value in targets}
+        return {value: name for value, name in found.items() if name not in stored}
 
     # ---- launches
 
@@ -448,35 +485,6 @@ def _apart(memory: dict[str, str], written: Collection[str], where: str) -> str:
     others = ", ".join(text for path, text in memory.items() if path not in kept)
     stores = ", ".join(memory[path] for path in kept)
     return f"{TAPE}.apart({{{others}}}, {{{stores}}}, {where});"
-
-
-def _inputs(ops: tuple[Op, ...]) -> tuple[Value, ...]:
-    defined = {v for op in ops for v in op.results}
-    return tuple(v for v in free_values(Block((), ops, ())) if v not in defined)
-
-
-def _function(
-    name: str, body: Block, inputs: tuple[Value, ...], outputs: tuple[Value, ...], cells: set[Value]
-) -> tuple[Function, list[str]]:
-    """Of operations: what has a cell is loaded from there, and what they give is stored. What each parameter is to a
-    derivative."""
-    b = Builder(body.ops[0].span)
-    params, mapping, activity = list[Param](), dict[Value, Value](), list[str]()
-    for k, value in enumerate(inputs):
-        type = Pointer(value.type) if value in cells else value.type
-        own = Value(type, f"{re.sub(r'[^0-9A-Za-z_]', '_', value.shown or 'v')}_{k}")
-        params.append(Param(own, str(type)))
-        mapping[value] = b.load(own) if value in cells else own
-        is_active = isinstance(type, Pointer) and holds_floats(type.pointee)
-        activity.append("dup" if is_active else "const")
-    copy = clone(Block((), body.ops, outputs), mapping)
-    b.ops.extend(copy.ops)
-    for k, result in enumerate(copy.results):
-        place = Value(Pointer(result.type), f"result_{len(inputs) + k}")
-        params.append(Param(place, "void *"))
-        activity.append("dup" if holds_floats(result.type) else "const")
-        b.store(place, result)
-    return Function(name, "device", tuple(params), Block((), tuple(b.ops), ()), body.ops[0].span), activity
 
 
 _NAMESPACE = re.compile(r"^namespace kg \{\n+|^\}  // namespace kg\n", re.M)

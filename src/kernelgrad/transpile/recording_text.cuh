@@ -47,6 +47,7 @@ struct Recording {
     std::vector<void *> on_device, on_host;
     std::vector<Owed> owed;
     std::vector<long long> times; // of events
+    std::map<void *, char *> vectors; // variables of the program
     char *cells = nullptr;
     size_t used = 0;
     bool has_managed = false; // memory that both the host and kernels use
@@ -114,6 +115,40 @@ struct Recording {
     {
         if (blocks.count((char *)&variable) == 0) add_block((void *)&variable, sizeof(T), false, false);
         return (void *)&variable;
+    }
+    // Memory that a variable of the program's leads to, and that nobody has given an adjoint.
+    template <typename T>
+    void leads_to(T *memory)
+    {
+        Block *found = memory == nullptr ? nullptr : known(memory);
+        if (found != nullptr && found->nbytes == unknown && found->start != (const char *)memory)
+            throw std::runtime_error("a variable leads to memory of the host that may be part of an argument's, whose "
+                                     "size is not known: pass it as an argument");
+        if (memory != nullptr && found == nullptr) given(memory, nullptr);
+    }
+    // Vectors of the program, as its functions here know them.
+    struct Vector {
+        void *data;
+        size_t size, capacity;
+    };
+    template <typename T>
+    void *vector_variable(std::vector<T> &variable)
+    {
+        char *&place = vectors[&variable];
+        if (place != nullptr) return place;
+        Vector found = {variable.data(), variable.size(), variable.capacity()};
+        place = host(2 * sizeof found);
+        std::memcpy(place, &found, sizeof found);
+        std::memcpy(place + sizeof found, &found, sizeof found);
+        if (found.data != nullptr) add_block(found.data, found.capacity * sizeof(T), false, false);
+        return place;
+    }
+    void check_vectors()
+    {
+        for (const auto &[variable, place] : vectors)
+            if (std::memcmp(place, place + sizeof(Vector), sizeof(Vector)) != 0)
+                throw std::runtime_error("a host function that is differentiated gives a vector of the program another "
+                                         "size: let it have that before");
     }
     void release(const void *) {}
     void result_is(const void *cell) { result = cell; }
@@ -188,6 +223,12 @@ struct Recording {
         if (memory != nullptr && block_of(memory).writers > 0)
             throw std::runtime_error(std::string(where) + ": memory of the caller's that has no adjoint is written, "
                                      "and read again: give it one");
+    }
+    void has_no_adjoint(const char *where, const void *memory)
+    {
+        if (memory != nullptr && block_of(memory).shadow != nullptr)
+            throw std::runtime_error(std::string(where) + ": a variable leads to memory that is differentiated by: "
+                                     "pass it as an argument");
     }
     size_t room(const void *memory)
     {

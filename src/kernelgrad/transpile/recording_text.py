@@ -25,6 +25,7 @@ INCLUDES = (
     "functional",
     "iostream",
     "map",
+    "memory",
     "stdexcept",
     "string",
     "vector",

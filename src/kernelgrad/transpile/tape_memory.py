@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from ..backends.cuda.names import in_namespace, once
 from ..errors import Span, UnsupportedError
 from ..frontend import clang
 from ..frontend.clang import Cursor, Kind
@@ -18,64 +17,16 @@ from ..frontend.in_source import extent
 from ..frontend.text import tokens
 from ..frontend.unit import Unit, declarations
 from ..frontend.visiting import children_of, walk
-from .call_text import LaunchText, argument_ranges, launch_text
+from .call_text import LaunchText, argument_ranges, is_default, launch_text, start
 from .edits import Edits
 from .instances import template_of
+from .tape_texts import tape_text
+from .undone_launches import check_undone
 
 HEAD = 16  # bytes before each frame: where the tapes that are not used yet are counted
 TYPE = "kg::Tapes"
 _LOOPS = (Kind.FOR_STMT, Kind.WHILE_STMT, Kind.DO_STMT, Kind.CXX_FOR_RANGE_STMT, Kind.LAMBDA_EXPR)
 _MEMBERS = (Kind.CXX_METHOD, Kind.CONSTRUCTOR, Kind.CONVERSION_FUNCTION)
-_TEXT = """\
-// Memory for what the threads of a launch keep for another one. First the number of tapes that nobody has used, then
-// a part for each thread.
-struct Tapes {
-    unsigned char *memory;
-    size_t each, from;
-
-    // Of another function: what follows the first bytes of each part.
-    __device__ Tapes at(size_t offset) const { return {memory, each, from + offset}; }
-
-    __device__ unsigned char *make(size_t offset) const
-    {
-        size_t block = ((size_t)blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-        size_t thread = ((size_t)threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
-        size_t number = block * ((size_t)blockDim.x * blockDim.y * blockDim.z) + thread;
-        unsigned char *tape = memory + 256 + number * each + from + offset;
-        *(unsigned char **)tape = memory;
-        atomicAdd((unsigned long long *)memory, 1ull);
-        return tape;
-    }
-};
-
-// Once a tape is used, its memory is for the next.
-static inline __device__ void used(void *tape) { atomicAdd(*(unsigned long long **)tape, ~0ull); }
-
-// For a launch. Asks the device what is used once there is much of it.
-static inline Tapes tapes_for(dim3 grid, dim3 block, cudaStream_t stream, size_t each)
-{
-    struct Memory { size_t nbytes; unsigned char *memory; };
-    static std::vector<Memory> given;
-    static size_t total = 0;
-    size_t threads = (size_t)grid.x * grid.y * grid.z * block.x * block.y * block.z, nbytes = 256 + threads * each;
-    for (size_t k = 0; k < given.size() && total + nbytes > ((size_t)1 << 28); ++k) {
-        unsigned long long unused = 1;
-        if (given[k].nbytes != nbytes) continue;
-        cudaMemcpy(&unused, given[k].memory, sizeof unused, cudaMemcpyDeviceToHost);
-        if (unused == 0) return {given[k].memory, each, 0};
-    }
-    unsigned char *memory = nullptr;
-    if (cudaMalloc((void **)&memory, nbytes) != cudaSuccess) {
-        fprintf(stderr, "no %zu bytes for the tapes of a launch\\n", nbytes);
-        abort();
-    }
-    cudaMemsetAsync(memory, 0, 256, stream);
-    total += nbytes;
-    given.push_back({nbytes, memory});
-    return {memory, each, 0};
-}
-"""
-_INCLUDES = "#include <cstddef>\n#include <cstdio>\n#include <cstdlib>\n#include <vector>\n"
 
 
 @dataclass
@@ -84,6 +35,7 @@ class _Function:
 
     definition: Cursor
     own: int = 0
+    grows: bool = False  # some of its tapes are in the arena
     calls: dict[int, int] = field(default_factory=dict)  # by the byte where the call begins
     total: int | None = None
 
@@ -96,17 +48,14 @@ class TapeMemory:
         self._of: dict[int, _Function] = {}  # by the byte where the definition begins
 
     def place(self, function: Cursor, request: Cursor, nbytes: int) -> str:
-        """The tape of a request, in the text."""
-        if _in_loop(function, request):
-            problem = "a tape behind a pointer is made once by each thread, and this is in a loop"
-            hint = "use enzyme_allocated, with a place for each iteration"
-            raise UnsupportedError(problem, self.unit.span(request), hint)
+        """The tape of a request, in the text. `nbytes`: of its place, or none if it goes into the arena."""
         if template_of(function) is not None or function.kind != Kind.FUNCTION_DECL:
             problem = "a tape behind a pointer, of a template or a method, cannot be transpiled"
             raise UnsupportedError(problem, self.unit.span(request), "use enzyme_allocated, with its sizeof")
         found = self._of.setdefault(start(function), _Function(function))
+        found.grows = found.grows or not nbytes
         offset, found.own = found.own, found.own + nbytes
-        return f"{self.name}.make({offset})"
+        return f"{self.name}.make({offset if nbytes else ''})"
 
     @property
     def is_used(self) -> bool:
@@ -117,7 +66,7 @@ class TapeMemory:
         return start(function) in self._of
 
     def text(self) -> str:
-        return _INCLUDES + "".join(in_namespace([once("tapes", _TEXT)]))
+        return tape_text(any(f.grows for f in self._of.values()))
 
     # ---- the program around the requests
 
@@ -143,6 +92,11 @@ class TapeMemory:
                 if use.target in self._of and not use.is_launch and use.call is not None:
                     self._check_caller(use)
                     self._of.setdefault(start(use.function), _Function(use.function))
+        for _ in self._of:
+            for use in uses:
+                if use.target in self._of and not use.is_launch and use.call is not None:
+                    caller = self._of[start(use.function)]
+                    caller.grows = caller.grows or self._of[use.target].grows
 
     def _check_caller(self, use: Use) -> None:
         if use.function.kind != Kind.FUNCTION_DECL or template_of(use.function) is not None:
@@ -168,9 +122,13 @@ class TapeMemory:
             )
             raise UnsupportedError(problem, span, f"launch it as {name}<<<...>>>(...), or use enzyme_allocated")
         if use.is_launch:
-            self._launch(use.call, self._total(use.target), span)
+            total = self._total(use.target)
+            if needed.grows:
+                self._launch_again(use.call, needed.definition, total, span)
+            else:
+                self._launch(use.call, total, span)
             return
-        if _in_loop(use.function, use.call):
+        if in_loop(use.function, use.call) and self._total(use.target):
             problem = f"'{name}' makes a tape behind a pointer, which a thread does once, and this is in a loop"
             raise UnsupportedError(problem, span, "use enzyme_allocated, with a place for each iteration")
         self._total(start(use.function))
@@ -194,6 +152,16 @@ class TapeMemory:
         texts += ["0", "nullptr"][len(texts) - 2 :]
         launch = f"{self.edits.slice(*parts.kernel)}<<<kg_grid, kg_block, kg_shared, kg_stream>>>({args})"
         self._replace(at, extent(call).end, f"[&]({params}) {{ {launch}; }}({', '.join(texts)})", span)
+
+    def _launch_again(self, call: Cursor, kernel: Cursor, nbytes: int, span: Span) -> None:
+        """By what finds room for all tapes."""
+        check_undone(self.unit, kernel, call)
+        parts = launch_parts(self.unit, self.edits, call)
+        how = [self.edits.slice(*part) for part in parts.configuration]
+        how += ["0", "nullptr"][len(how) - 2 :]
+        given = [self.edits.slice(*part) for part in parts.arguments]
+        args = ", ".join([self.edits.slice(*parts.kernel), *how, str(nbytes), *given])
+        self._replace(extent(call).start, extent(call).end, f"kg::launch_with_tapes({args})", span)
 
     def _first(self, call: Cursor, text: str) -> None:
         """Puts an argument before the others."""
@@ -278,16 +246,12 @@ def _declarations(unit: Unit) -> Iterator[Cursor]:
     return (f for f in declarations(unit.tree.cursor) if f.kind in kinds and extent(f).file == unit.name)
 
 
-def start(function: Cursor) -> int:
-    return extent(function).start
-
-
 def _defined(function: Cursor) -> int:
     definition = function.get_definition()
     return start(definition if definition is not None else function)
 
 
-def _in_loop(function: Cursor, request: Cursor) -> bool:
+def in_loop(function: Cursor, request: Cursor) -> bool:
     at = extent(request)
     around: Callable[[Cursor], bool] = lambda c: extent(c).start <= at.start and at.end <= extent(c).end  # noqa: E731
     return any(c.kind in _LOOPS and around(c) for c in walk(function))
@@ -302,10 +266,6 @@ def launch_parts(unit: Unit, edits: Edits, launch: Cursor) -> LaunchText:
         problem = "a launch that a macro makes must pass memory for tapes on: it cannot be transpiled"
         raise UnsupportedError(problem, unit.span(launch), "write the launch where the macro is used")
     return found
-
-
-def is_default(c: Cursor) -> bool:
-    return clang.statement_class(c) == clang.DEFAULT_ARG
 
 
 def _is_simple(c: Cursor) -> bool:

@@ -54,10 +54,11 @@ class Facts:
     or none. `tuning`: its shape, for what its threads add up together. `vector`: threads do several neighbouring
     elements each. `rows`: elements stay in registers from loop to loop. `alone`: there is one thread. `inlined`: it is
     part of a thread of another kernel, whose own is what it is given by value; `stacks`: and keeps more than a constant
-    number of values. `ragged`: the rows of a block are not whole warps, and lanes may leave a loop at different times
-    for it. `apart_in_turn`: loops of a reverse alone go to other elements in every iteration, as they do in a typical
-    launch. `exchanged`: loops whose updates launches of their own sum up over the threads, by the numbers that
-    `schedule/exchange` gives them. `aligned`: the buffers of which neighbours may be loaded sixteen bytes at a time."""
+    number of values; `arena`: in a frame of any size. `ragged`: the rows of a block are not whole warps, and lanes may
+    leave a loop at different times for it. `apart_in_turn`: loops of a reverse alone go to other elements in every
+    iteration, as they do in a typical launch. `exchanged`: loops whose updates launches of their own sum up over the
+    threads, by the numbers that `schedule/exchange` gives them. `aligned`: the buffers of which neighbours may be
+    loaded sixteen bytes at a time."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
@@ -86,6 +87,7 @@ class Facts:
     alone: bool = False
     inlined: bool = False
     stacks: bool = False
+    arena: bool = False
     ragged: bool = False
     apart_in_turn: bool = True
     exchanged: tuple[tuple[int, ...], ...] = ()

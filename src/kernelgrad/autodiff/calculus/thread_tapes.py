@@ -2,7 +2,7 @@
 
 How much each of these holds is a constant; where it is not, stacks have room for as much as the launch is given memory
 for, and say how much they would have needed. A frame without loops has a place for each value; one with loops has
-stacks, and a note of how far each of them goes, for the reverse to begin there.
+stacks, and a note of how far each of them goes, for the reverse to begin there. One in an arena is one stack.
 """
 
 from __future__ import annotations
@@ -169,6 +169,63 @@ class BoundedTape(Tape):
             fits = b.apply("le", top, self._end(b, stack))
             b.store(self.fits, b.apply("and", b.load(self.fits), fits))
         return [*super().end_forward(), *b.ops]
+
+
+class ArenaTape(Tape):
+    """Between two functions, of any size: one stack of slots, whatever is in them, behind a note of how far it goes.
+    `room`: how large the frame may be, a parameter of the first one; `size`: where that says how large it would be.
+    What finds no room is not stored, and then the second must not run."""
+
+    def __init__(self, prologue: Builder, values: Iterable[Value]):
+        super().__init__(prologue, False, False)
+        self.frame, self.room = Value(Pointer(U8), "_tape"), Value(I64, "_room")
+        self.size = Value(Pointer(I64), "_size")
+        self.slot = max((leaf.size for v in values for leaf in leaf_types(v.type)), default=1)
+        self.position = prologue.alloca(I64, "_top")
+
+    @property
+    def params(self) -> tuple[Param, ...]:
+        return Param(self.frame, "void *"), Param(self.room, "long long"), Param(self.size, "long long *")
+
+    def push(self, b: Builder, value: Value) -> None:
+        for leaf in leaf_values(b, value):
+            stored = b.convert(leaf, U8) if leaf.type == BOOL else leaf
+            at = b.load(self.position)
+            end = b.apply("add", at, b.constant(self.slot, I64))
+            with b.region() as region:
+                b.store(self._at(b, at, stored.type), stored)
+            b.if_(b.apply("le", end, self.room), region.block())
+            b.store(self.position, end)
+
+    def pop(self, b: Builder, type: Type, name: str | None = None) -> Value:
+        if isinstance(type, Struct | Array):
+            return super().pop(b, type, name)
+        at = b.apply("sub", b.load(self.position), b.constant(self.slot, I64))
+        b.store(self.position, at)
+        loaded = b.load(self._at(b, at, U8 if type == BOOL else type), name=name)
+        return b.apply("ne", loaded, b.constant(0, U8)) if type == BOOL else loaded
+
+    def _at(self, b: Builder, start: Value, type: Type) -> Value:
+        return b.cast_pointer(b.offset(self.frame, start), Pointer(type))
+
+    def start_forward(self) -> list[Op]:
+        b = Builder()
+        b.store(self.position, b.constant(I64.size, I64))
+        return b.ops
+
+    def end_forward(self) -> list[Op]:
+        b = Builder()
+        end = b.load(self.position)
+        b.store(self.size, end)
+        with b.region() as region:
+            b.store(b.cast_pointer(self.frame, Pointer(I64)), end)
+        b.if_(b.apply("le", end, self.room), region.block())
+        return b.ops
+
+    def start_reverse(self) -> list[Op]:
+        b = Builder()
+        b.store(self.position, b.load(b.cast_pointer(self.frame, Pointer(I64))))
+        return b.ops
 
 
 def _largest(type: Type) -> int:

@@ -65,6 +65,7 @@ class Options:
             alone=facts.alone,
             inlined=facts.inlined,
             stacks=facts.stacks,
+            arena=facts.arena,
             ragged=facts.ragged,
             apart_in_turn=facts.apart_in_turn,
         )

@@ -72,9 +72,11 @@ def _tape(prologue: Builder, prepared: Prepared) -> Tape:
     if not prepared.options.facts.inlined:
         counted = _is_tape_counted(prepared)
         return Tape(prologue, prepared.options.mode == "split", counted, prepared.plan.most_bits)
-    from ..calculus.thread_tapes import BoundedTape, FrameTape, LocalTape
+    from ..calculus.thread_tapes import ArenaTape, BoundedTape, FrameTape, LocalTape
     from ..saving.tape_capacity import constant_sizes
 
+    if prepared.options.facts.arena:
+        return ArenaTape(prologue, (v for frame in prepared.plan.taped.values() for v in frame))
     if prepared.options.facts.stacks:
         return BoundedTape(prologue)
     sizes = constant_sizes(prepared.plan)
