@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from in_source_cases import BODY, POINTER
 from kernelgrad.errors import KernelGradError
 from kernelgrad.ir.parser import parse_module
 from kernelgrad.ir.printer import print_module
+from kernelgrad.runtime.tapes import ArenaMemory
 
 HEAD = r"""
 extern int enzyme_allocated, enzyme_const;
@@ -101,6 +103,42 @@ def test_tapes_that_a_launch_uses_are_counted_off_once() -> None:
     more = np.zeros(4, np.uint64)
     module["forward"][1, 4](x.repeat(2), w, dw, more, two)
     assert not set(map(int, more)) & set(map(int, many))
+
+
+def test_a_tape_that_is_used_twice_is_counted_off_once() -> None:
+    """The memory of the launch is not used again before its other tape is used."""
+    module, n = kg.compile(CHAIN), np.array([3, 5], np.int32)
+    x, w, dw, dx, tape = np.array([0.3, 0.7]), np.array([1.2]), np.zeros(1), np.zeros(1), np.zeros(2, np.uint64)
+    module["forward"][1, 2](x, w, dw, tape, n)
+    for _ in range(2):
+        module["backward"][1, 1](x[:1], w, dw, tape[:1], n[:1], dx, 1.0)
+        np.testing.assert_allclose(dx, _by_x(0.3, 1.2, 3), rtol=1e-12)
+    module["forward"][1, 2](x + 1, w, dw, np.zeros(2, np.uint64), n)
+    module["backward"][1, 1](x[1:], w, dw, tape[1:], n[1:], dx, 1.0)
+    np.testing.assert_allclose(dx, _by_x(0.7, 1.2, 5), rtol=1e-12)
+
+
+def test_tapes_outlive_the_module_that_made_them() -> None:
+    x, w, dw, dx, tape = np.linspace(0.1, 0.9, 4), np.array([1.2]), np.zeros(1), np.zeros(4), np.zeros(4, np.uint64)
+    n = np.full(4, 300, np.int32)
+    kg.compile(CHAIN + "// first")["forward"][1, 4](x, w, dw, tape, n)
+    gc.collect()
+    others = [np.full(4000, 7.7) for _ in range(100)]
+    kg.compile(CHAIN + "// second")["backward"][1, 4](x, w, dw, tape, n, dx, 1.0)
+    assert len(others) == 100
+    np.testing.assert_allclose(dx, [_by_x(a, 1.2, 300) for a in x], rtol=1e-12)
+
+
+def test_memory_of_used_tapes_is_given_back() -> None:
+    module = kg.compile(CHAIN + "// of many sizes")
+    for count in range(1, 20):
+        x, n, tape = np.linspace(0.1, 0.9, count), np.full(count, 3, np.int32), np.zeros(count, np.uint64)
+        w, dw, dx = np.array([1.2]), np.zeros(1), np.zeros(count)
+        module["forward"][1, count](x, w, dw, tape, n)
+        module["backward"][1, count](x, w, dw, tape, n, dx, 1.0)
+    (arena,) = module["forward"]._growing
+    assert isinstance(arena, ArenaMemory)
+    assert sum(map(len, arena.memory._given.values())) == 1
 
 
 def test_tapes_of_a_constant_size_in_a_loop() -> None:

@@ -69,6 +69,13 @@ int main() {
     printf("%.9g\n", dw[0]);
     w[0] = 1.2;
     dw[0] = 0;
+    n[0] = 3, n[1] = 5, n[2] = 0, n[3] = 0;
+    forward<<<1, 2>>>(x, w, dw, tape, n);
+    for (int k = 0; k < 3; k++) backward<<<1, 1>>>(x, w, dw, tape, n, dx, 1.0);
+    backward<<<1, 1>>>(x + 1, w, dw, tape + 1, n + 1, dx + 1, 1.0);
+    cudaDeviceSynchronize();
+    printf("%.9g %.9g %.9g\n", dx[0], dx[1], dw[0]);
+    dx[0] = dx[1] = dw[0] = 0;
     n[0] = 0;
     both<<<1, count>>>(x, w, dw, tape, steps, dx, n);
     cudaDeviceSynchronize();
@@ -99,7 +106,7 @@ int main() {
 
 
 @needs_gxx
-@pytest.mark.parametrize(("text", "lines"), [(CHAIN, 2), (HOST, 5)], ids=["kernels", "host"])
+@pytest.mark.parametrize(("text", "lines"), [(CHAIN, 3), (HOST, 5)], ids=["kernels", "host"])
 def test_prints_what_python_does(text: str, lines: int, capsys: pytest.CaptureFixture[str]) -> None:
     kg.compile(text, name="tapes.cu")["main"](device="cpu")
     wanted = capsys.readouterr().out
@@ -123,8 +130,31 @@ def test_nvcc_builds_it(text: str, tmp_path: Path) -> None:
 
 REFUSED = {
     "not visible": ("forward<<<1, count>>>(x, w, dw, tape, n);", "auto kernel = forward;", 44),
+    "'forward' casts const away": ("tape[i] = made(", "*(double *)x += 1; tape[i] = made(", 44),
     "uses the variable 'seen'": ("tape[i] = made(", "seen = i; tape[i] = made(", 44),
 }
+
+
+HIDDEN = {
+    "method": ("struct B { int n; __device__ void visit() { seen = n; } };", "B b; b.visit();"),
+    "constructor": ("struct B { __device__ B(int n) { seen = n; } };", "B b(i);"),
+    "destructor of a part": ("struct A { int n; __device__ ~A() { seen = n; } }; struct B { A a; };", "B b{i};"),
+    "template": (
+        "template <typename T> struct B { __device__ void visit(T n) { seen = n; } };",
+        "B<int> b; b.visit(i);",
+    ),
+    "static": ("__device__ void visit(int n) { static int seen; seen = n; }", "visit(i);"),
+}
+
+
+@pytest.mark.parametrize("how", HIDDEN)
+def test_variables_are_found_where_they_are_used(how: str) -> None:
+    defined, used = HIDDEN[how]
+    text = CHAIN.replace("extern int enzyme_const;", f"__device__ int seen; {defined}")
+    text = text.replace("    tape[i] = made(", f"    {used} tape[i] = made(")
+    with pytest.raises(KernelGradError, match="uses the variable 'seen'") as caught:
+        transpiled(kg.compile(text, name="tapes.cu"))
+    assert "tapes.cu:44:" in str(caught.value)
 
 
 @pytest.mark.parametrize("problem", REFUSED)

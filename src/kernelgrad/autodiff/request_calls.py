@@ -20,7 +20,7 @@ RESULT = "_result"
 HEADER = 256  # bytes before the tapes of a launch: how many of them are not used yet, and the most that a thread needed
 _NEEDED = 8  # where the latter is
 _MISSING = 64  # what stands for a tape that found no room: a word that leads nowhere
-WORD = 8  # of each tape: where those that are not used yet are counted
+WORD = 8  # of each tape: where those that are not used yet are counted, and whether it was used
 PART = 16  # bytes before a thread's tapes in an arena: how many it has
 
 
@@ -227,11 +227,18 @@ class RequestCall:
         assert self.missing is not None
         with b.region() as region:
             self.call(self.function, given)
-            unused = b.load(b.cast_pointer(b.cast_pointer(self.op.given[-1], Pointer(U8)), Pointer(Pointer(I64))))
-            b.atomic("add", unused, b.constant(-1, I64))
+            self.count_off(b.cast_pointer(self.op.given[-1], Pointer(U8)))
         with b.region() as nothing:
             pass
         b.if_(self.missing, nothing.block(), region.block())
+
+    def count_off(self, tape: Value) -> None:
+        """As used, the first time: the lowest bit of its word says that it was."""
+        b, unused = self.b, self.b.load(self.b.cast_pointer(tape, Pointer(Pointer(I64))))
+        word = b.atomic("or", b.cast_pointer(tape, Pointer(I64)), b.constant(1, I64))
+        with b.region() as region:
+            b.atomic("add", unused, b.constant(-1, I64))
+        b.if_(b.apply("eq", b.apply("and", word, b.constant(1, I64)), b.constant(0, I64)), region.block())
 
 
 def _thread(b: Builder) -> Value:

@@ -23,15 +23,26 @@ _MUCH = 1 << 28
 
 
 class Tapes:
-    """Memory in which kernels make tapes, by device, and how large it is. All of the process, as long as they live."""
+    """Memory in which kernels make tapes, by device, and how large it is. It lives as long as tapes in it are not used,
+    also when the kernel that made them is gone."""
 
     _all: ClassVar[weakref.WeakSet[Scratch]] = weakref.WeakSet()
+    _left: ClassVar[list[tuple[int, Scratch]]] = []
 
     def __init__(self) -> None:
         self._given: dict[int | None, list[tuple[int, Scratch]]] = {}
+        weakref.finalize(self, self._leave, self._given).atexit = False
+
+    @classmethod
+    def _leave(cls, given: dict[int | None, list[tuple[int, Scratch]]]) -> None:
+        cls._left += (one for of_device in given.values() for one in of_device)
 
     def take(self, size: int, device: int | None, stream: int | None, taken: Set[int] = frozenset()) -> Scratch:
-        return self._unused(size, device, taken) or self._new(size, device, stream)
+        found = self._unused(size, device, taken)
+        if found is None:
+            _drop_used(self._left, device)
+            _drop_used(self._given.get(device, []), device, taken)
+        return found or self._new(size, device, stream)
 
     def _unused(self, size: int, device: int | None, taken: Set[int]) -> Scratch | None:
         """Memory of the size whose tapes are all used; `taken`: by this launch, whose tapes are still to be made."""
@@ -39,7 +50,7 @@ class Tapes:
         if device is not None and sum(n for n, _ in given) < _MUCH:
             return None
         same = (memory for n, memory in given if n == size and memory.address not in taken)
-        return next((m for m in same if int.from_bytes(m.read(8), "little") == 0), None)
+        return next(filter(_is_used, same), None)
 
     def _new(self, size: int, device: int | None, stream: int | None) -> Scratch:
         made = Scratch(size, device, stream).zero()
@@ -56,6 +67,18 @@ class Tapes:
     def counted(cls, device: int | None) -> list[tuple[Scratch, bytes]]:
         """How many tapes are not used yet, which launches that are undone may have counted off."""
         return [(memory, memory.read(8)) for memory in cls._all if memory.device == device]
+
+
+def _is_used(memory: Scratch) -> bool:
+    return int.from_bytes(memory.read(8), "little") == 0
+
+
+def _drop_used(given: list[tuple[int, Scratch]], device: int | None, taken: Set[int] = frozenset()) -> None:
+    """All on the device whose tapes are used, of whatever size: on a GPU if there is much of it."""
+    found = [one for one in given if one[1].device == device and one[1].address not in taken]
+    if device is None or sum(n for n, _ in found) >= _MUCH:
+        used = {id(memory) for _, memory in found if _is_used(memory)}
+        given[:] = [(n, memory) for n, memory in given if id(memory) not in used]
 
 
 class TapeMemory:

@@ -36,10 +36,12 @@ NEW
 // Whether it is a tape, and not what stands for one that found no room.
 static inline __device__ bool is_kept(void *tape) { return *(void **)tape != nullptr; }
 
-// Once a tape is used, its memory is for the next.
+// Once a tape is used, its memory is for the next. The lowest bit of its first word says that it was.
 static inline __device__ void used(void *tape)
 {
-    if (is_kept(tape)) atomicAdd(*(unsigned long long **)tape, ~0ull);
+    if (!is_kept(tape)) return;
+    unsigned long long counter = atomicOr((unsigned long long *)tape, 1ull);
+    if (counter % 2 == 0) atomicAdd((unsigned long long *)counter, ~0ull);
 }
 
 struct TapeMemory {

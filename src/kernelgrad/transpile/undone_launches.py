@@ -3,8 +3,6 @@ copies of the memory that their arguments lead to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ..backends.cuda.names import once
 from ..errors import UnsupportedError
 from ..frontend import clang
@@ -61,13 +59,23 @@ struct Plainly {
 UNDONE = once("undone", _TEXT)
 
 
+_CASTS = (Kind.CSTYLE_CAST_EXPR, Kind.CXX_CONST_CAST_EXPR, Kind.CXX_FUNCTIONAL_CAST_EXPR)
+_FUNCTIONS = (Kind.FUNCTION_DECL, Kind.CXX_METHOD, Kind.CONSTRUCTOR, Kind.DESTRUCTOR, Kind.CONVERSION_FUNCTION)
+_UNSEEN = (Kind.CONSTRUCTOR, Kind.DESTRUCTOR)  # which run without being named
+_NAMES = (Kind.DECL_REF_EXPR, Kind.MEMBER_REF_EXPR, Kind.CALL_EXPR)
+
+
 def check_undone(unit: Unit, kernel: Cursor, launch: Cursor) -> None:
     """What is not copied must not change."""
     span, problem = unit.span(launch), f"'{kernel.spelling}' keeps values of loops"
-    used = next(_variables(kernel, set()), None)
-    if used is not None:
-        problem = f"{problem}, and uses the variable '{used}': cannot be transpiled"
-        raise UnsupportedError(problem, span, "pass it to the kernel as a pointer")
+    for function in _reached(kernel):
+        for c in walk(function):
+            if (used := _changing(c)) is not None:
+                problem = f"{problem}, and uses the variable '{used}': cannot be transpiled"
+                raise UnsupportedError(problem, span, "pass it to the kernel as a pointer")
+            if _casts_const_away(c):
+                problem = f"{problem}, and its launches may be made again: '{function.spelling}' casts const away"
+                raise UnsupportedError(f"{problem}: cannot be transpiled", span, "pass what it writes without const")
     hidden = next((p for p in kernel.get_arguments() if _leads_further(p.type)), None)
     if hidden is not None or any(map(is_default, children_of(launch)[2:])) or template_of(kernel) is not None:
         what = f"'{hidden.spelling}' leads to pointers" if hidden is not None else "templates and default arguments"
@@ -75,18 +83,57 @@ def check_undone(unit: Unit, kernel: Cursor, launch: Cursor) -> None:
         raise UnsupportedError(f"{problem}: cannot be transpiled", span)
 
 
-def _variables(function: Cursor, seen: set[int]) -> Iterator[str]:
-    """Of the device, which may change: that it uses, or what it calls."""
-    seen.add(start(function))
-    for c in walk(function):
-        target = c.referenced if c.kind == Kind.DECL_REF_EXPR else None
-        if target is None:
-            continue
-        if target.kind == Kind.VAR_DECL and _may_change(target):
-            yield target.spelling
-        definition = target.get_definition() if target.kind == Kind.FUNCTION_DECL else None
-        if definition is not None and start(definition) not in seen and not clang.is_in_prelude(definition):
-            yield from _variables(definition, seen)
+def _reached(kernel: Cursor) -> list[Cursor]:
+    """The kernel and the functions that it calls, or may call, with their bodies."""
+    found, seen = [kernel], {start(kernel)}
+    for function in found:
+        for c in walk(function):
+            for target in _called(c):
+                definition = target.get_definition()
+                if definition is None or clang.is_in_prelude(definition) or start(definition) in seen:
+                    continue
+                seen.add(start(definition))
+                found.append(definition)
+    return found
+
+
+def _called(c: Cursor) -> list[Cursor]:
+    target = c.referenced if c.kind in _NAMES else None
+    named = [target] if target is not None and target.kind in _FUNCTIONS else []
+    return named + (_of_class(c.type) if c.kind in (Kind.VAR_DECL, Kind.CALL_EXPR) else [])
+
+
+def _of_class(type: clang.Type) -> list[Cursor]:
+    """The constructors and destructors of objects of the type, and of their parts."""
+    type = type.get_canonical()
+    while type.kind == TypeKind.CONSTANTARRAY:
+        type = type.element_type.get_canonical()
+    declared = type.get_declaration().get_definition() if type.kind == TypeKind.RECORD else None
+    if declared is None or clang.is_in_prelude(declared):
+        return []
+    members = children_of(declared)
+    parts = [m.type for m in members if m.kind in (Kind.FIELD_DECL, Kind.CXX_BASE_SPECIFIER)]
+    return [m for m in members if m.kind in _UNSEEN] + [f for part in parts for f in _of_class(part)]
+
+
+def _changing(c: Cursor) -> str | None:
+    """A variable of the device that may change."""
+    target = c.referenced if c.kind == Kind.DECL_REF_EXPR or c.kind == Kind.MEMBER_REF_EXPR else None
+    if c.kind == Kind.VAR_DECL and c.storage_class == clang.StorageClass.STATIC and not _is_shared(c):
+        return None if c.type.is_const_qualified() else str(c.spelling)
+    return str(target.spelling) if target is not None and target.kind == Kind.VAR_DECL and _may_change(target) else None
+
+
+def _is_shared(variable: Cursor) -> bool:
+    return Kind.CUDASHARED_ATTR in {k.kind for k in children_of(variable)}
+
+
+def _casts_const_away(c: Cursor) -> bool:
+    if c.kind not in _CASTS or c.type.get_canonical().kind != TypeKind.POINTER:
+        return False
+    given = [k.type.get_canonical() for k in children_of(c) if k.kind.is_expression()]
+    of_const = any(t.kind == TypeKind.POINTER and t.get_pointee().is_const_qualified() for t in given)
+    return of_const and not c.type.get_canonical().get_pointee().is_const_qualified()
 
 
 def _may_change(variable: Cursor) -> bool:
