@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from tests.helpers.every_plan import forced
 
 import kernelgrad as kg
-from tests.helpers.every_plan import forced
 
 ROUNDS = """
 __global__ void k(double *y, const double *x, int n, int shift, int, int) {
