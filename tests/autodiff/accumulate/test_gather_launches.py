@@ -28,6 +28,7 @@ __global__ void k(double *y, const double *x, int n, int m, int last, int all) {
 }"""
 LAUNCHES = {
     "dividends that have gone round before": (ROUNDS, [(40, shift, 0, 0) for shift in (1, 41, 81, 5, 45)]),
+    "dividends that have gone round often": (ROUNDS, [(40, shift, 0, 0) for shift in (2_147_483_600, 1_000_000)]),
     "one comparison under two guards": (ENDS, [(11, 40, 10, 40), (40, 11, 10, 40), (11, 11, 10, 40)]),
 }
 

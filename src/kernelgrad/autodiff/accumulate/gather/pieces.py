@@ -156,10 +156,11 @@ class _Pieces:
         return b.apply("neg", found) if way.negative else found
 
     def _less(self, b: Builder, value: Value, way: _Way, known: dict[Value, Value]) -> Value:
-        for _ in range(way.times):
-            assert way.less is not None
-            value = b.apply("sub", value, self._copy(b, way.less, known))
-        return value
+        if not way.times or way.less is None:
+            return value
+        less = self._copy(b, way.less, known)
+        times = less if way.times == 1 else b.apply("mul", less, b.constant(way.times, less.type))
+        return b.apply("sub", value, times)
 
     def _copy(self, b: Builder, value: Value, known: dict[Value, Value]) -> Value:
         """A value with what is known put in the place of choices."""
