@@ -22,20 +22,22 @@ _AT_LAST = {"eq": "ge", "ne": "lt"}
 _TURNED = {"le": "ge", "ge": "le", "lt": "gt", "gt": "lt"}
 
 
-def with_bounds(function: Function, sums: Sums) -> tuple[Function, tuple[tuple[int, str], ...]]:
-    """The function with such comparisons, where branches are taken by them; and which they are, by their numbers in the
-    order of operations: that depends on the launch."""
+def with_bounds(function: Function, sums: Sums) -> tuple[Function, tuple[tuple[int, int, str], ...]]:
+    """The function with such comparisons, where branches are taken by them; and which they are, by the numbers of
+    branches and comparisons in the order of operations: that depends on the launch."""
     bounds = _Bounds(sums)
     body = bounds.block(function.body)
-    numbers = {op.result: k for k, op in enumerate(walk(function.body)) if isinstance(op, Apply)}
-    return with_body(function, body), tuple((numbers[value], fn) for value, fn in bounds.found)
+    numbers = {id(op): k for k, op in enumerate(walk(function.body))}
+    return with_body(function, body), tuple(
+        (numbers[id(branch)], numbers[id(sums.structure.definition[value])], fn) for branch, value, fn in bounds.found
+    )
 
 
 class _Bounds:
     def __init__(self, sums: Sums):
         self.sums, self.definition = sums, sums.structure.definition
         self.places = places_of(sums.structure)
-        self.found: list[tuple[Value, str]] = []
+        self.found: list[tuple[If, Value, str]] = []
 
     def block(self, block: Block) -> Block:
         ops = list[Op]()
@@ -43,21 +45,21 @@ class _Bounds:
             inner = descend(op, self.block)
             if isinstance(op, If) and isinstance(inner, If):
                 b = Builder(op.span)
-                cond = self._tested(b, op.cond, self.sums.guards(self.places[id(op)]))
+                cond = self._tested(b, op, op.cond, self.sums.guards(self.places[id(op)]))
                 ops += b.ops
                 inner = replace(inner, cond=cond)
             ops.append(inner)
         return with_ops(block, ops)
 
-    def _tested(self, b: Builder, cond: Value, guards: set[Guard]) -> Value:
+    def _tested(self, b: Builder, branch: If, cond: Value, guards: set[Guard]) -> Value:
         match self.definition.get(cond):
             case Apply("and" | "or" | "not" as fn, args):
-                tested = [self._tested(b, arg, guards) for arg in args]
+                tested = [self._tested(b, branch, arg, guards) for arg in args]
                 return cond if all(new is old for new, old in zip(tested, args, strict=True)) else b.apply(fn, *tested)
             case Apply("eq" | "ne" as fn, (left, right)):
                 bound = self._bound(fn, left, right, guards)
                 if bound is not None:
-                    self.found.append((cond, bound))
+                    self.found.append((branch, cond, bound))
                     return b.apply(bound, left, right)
         return cond
 

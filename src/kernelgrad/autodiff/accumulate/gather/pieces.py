@@ -39,13 +39,19 @@ class _Way(NamedTuple):
 _Choice = tuple[_Way, ...]
 
 
-def in_pieces(function: Function, sums: Sums) -> tuple[Function, tuple[int, ...]]:
-    """The function with such updates, where their places are made of choices; and of which, by numbers of operations
+_Written = tuple[int, int, tuple[int, ...]]  # the numbers of an update and of a choice, and its ways' `times`
+
+
+def in_pieces(function: Function, sums: Sums) -> tuple[Function, tuple[_Written, ...]]:
+    """The function with such updates, where their places are made of choices; and of which, by numbers of operations,
     and of their ways: that depends on the launch."""
     pieces = _Pieces(sums)
     body = pieces.block(function.body)
-    ways = ((k, pieces.found[v]) for k, op in enumerate(walk(function.body)) for v in op.results if v in pieces.found)
-    return with_body(function, body), tuple(number for pair in ways for number in pair)
+    numbers = {id(op): k for k, op in enumerate(walk(function.body))}
+    return with_body(function, body), tuple(
+        (numbers[id(update)], numbers[id(pieces.definition[value])], tuple(way.times for way in ways))
+        for update, value, ways in pieces.found
+    )
 
 
 def has_choices(ptr: Value, sums: Sums) -> bool:
@@ -56,14 +62,14 @@ def has_choices(ptr: Value, sums: Sums) -> bool:
 class _Pieces:
     def __init__(self, sums: Sums):
         self.sums, self.definition = sums, sums.structure.definition
-        self.found: dict[Value, int] = {}  # how many ways each has
+        self.found: list[tuple[Atomic, Value, _Choice]] = []
 
     def block(self, block: Block) -> Block:
         ops = list[Op]()
         for op in block.ops:
             choices = list(self.choices(op.ptr)) if isinstance(op, Atomic) and op.kind == "add" else []
             if isinstance(op, Atomic) and 0 < len(choices) <= _MOST:
-                self.found.update({value: len(self.choice(value) or ()) for value in choices})
+                self.found += ((op, value, self.choice(value) or ()) for value in choices)
                 b = Builder(op.span)
                 self._branch(b, op, choices, {})
                 ops += b.ops
@@ -150,10 +156,11 @@ class _Pieces:
         return b.apply("neg", found) if way.negative else found
 
     def _less(self, b: Builder, value: Value, way: _Way, known: dict[Value, Value]) -> Value:
-        for _ in range(way.times):
-            assert way.less is not None
-            value = b.apply("sub", value, self._copy(b, way.less, known))
-        return value
+        if not way.times or way.less is None:
+            return value
+        less = self._copy(b, way.less, known)
+        times = less if way.times == 1 else b.apply("mul", less, b.constant(way.times, less.type))
+        return b.apply("sub", value, times)
 
     def _copy(self, b: Builder, value: Value, known: dict[Value, Value]) -> Value:
         """A value with what is known put in the place of choices."""
