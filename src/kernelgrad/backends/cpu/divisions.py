@@ -12,8 +12,8 @@ from __future__ import annotations
 from llvmlite import ir
 
 from ...analysis.uniform import uniform_values
-from ...ir.ops import Apply, Block, Constant, For, Function, If, Value, While
-from ...ir.traverse import blocks, walk
+from ...ir.ops import Apply, Block, Builtin, Constant, For, Function, If, Op, Value, While
+from ...ir.traverse import blocks, operands, walk
 from ...ir.types import F64, Scalar
 from . import llvm_types as lt
 from .convert import convert
@@ -31,8 +31,19 @@ def conditional_divisions(function: Function) -> frozenset[Apply]:
     divisions = {op for op in divisions if op.args[1] not in constants}
     if not divisions:
         return frozenset()
-    parts, uniform = address_parts(function), uniform_values(function)
+    parts, uniform = address_parts(function), _uniform_in_rows(ops) | uniform_values(function)
     return frozenset(op for op in divisions & _invariant(function.body, uniform) if op.result in parts)
+
+
+def _uniform_in_rows(ops: list[Op]) -> set[Value]:
+    """What threads of a block have alike that differ in `threadIdx.x` alone: the innermost loop over threads is over
+    these. Also what is not known to differ: to divide in doubles is right anyway."""
+    varying = set[Value]()
+    for op in ops:
+        is_index = isinstance(op, Builtin) and op.name == "thread_idx" and op.axis == 0
+        if is_index or not varying.isdisjoint(operands(op)):
+            varying.update(op.results)
+    return {v for op in ops for v in op.results} - varying
 
 
 def _is_int(op: Apply) -> bool:
@@ -40,7 +51,8 @@ def _is_int(op: Apply) -> bool:
 
 
 def _invariant(body: Block, uniform: set[Value]) -> set[Apply]:
-    """What stands under a condition, and has operands from outside of the loop around that, or uniform ones."""
+    """What stands under a condition, and has operands from outside of the loop around that, or that are `uniform` in
+    the loop over threads."""
     found: set[Apply] = set()
 
     def visit(block: Block, inside: frozenset[Value], conditional: bool, in_loop: bool) -> None:
