@@ -13,6 +13,7 @@ from kernelgrad.ir.traverse import walk
 from kernelgrad.transforms import masks
 from kernelgrad.transforms.unroll import unroll
 
+pytestmark = pytest.mark.usefixtures("cache_of_its_own")  # what is found there is not done again
 DO = "do {{ v = 0.9 * v + 0.01 * x[{0}] * v;", "}} while (v < -1);"
 CONTINUE = "for (int c{0} = 0; c{0} < 2; c{0}++) {{ if (v > {0} + 100) continue;", "}}"
 

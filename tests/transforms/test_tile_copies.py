@@ -68,7 +68,7 @@ def halo_gradient(made: Halo, tiled: bool, plan: str, primal: bool) -> list[Any]
     return [y, d_y, d_x] if primal else [d_x]
 
 
-@pytest.mark.parametrize("seed", [pytest.param(s, marks=() if s < 24 else pytest.mark.slow) for s in range(240)])
+@pytest.mark.parametrize("seed", [pytest.param(s, marks=() if s < 12 else pytest.mark.slow) for s in range(240)])
 def test_random_halos(seed: int) -> None:
     made = halo(seed)
     tolerance = 1e-5 if made.value == "float" else 1e-11
