@@ -12,13 +12,7 @@ from .clang import Cursor
 from .lowering import FunctionLowering as Fn
 from .lowering import Place
 from .operators import numeric
-from .visiting import children_of
-
-
-def operand_of(c: Cursor) -> Cursor | None:
-    """The expression inside a cast or wrapper, past type references."""
-    inner = [child for child in children_of(c) if child.kind.is_expression()]
-    return inner[-1] if inner else None
+from .visiting import operand_of
 
 
 def cast_value(fn: Fn, c: Cursor) -> Value | None:

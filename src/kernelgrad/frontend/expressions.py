@@ -8,15 +8,14 @@ from ..errors import ParseError
 from ..ir.builder import pointee
 from ..ir.ops import Value
 from ..ir.types import BOOL, Array, Pointer, Struct
-from . import clang
-from .casts import cast_place, cast_value, operand_of
+from . import casts, clang
 from .clang import Cursor, Kind
 from .literals import constant_of, literal, null, string_place
 from .lowering import FunctionLowering as Fn
 from .lowering import Place
 from .operators import ARITHMETIC, as_index, binary, numeric, pointer_binary, promoted, step
 from .variables import variable_place
-from .visiting import children_of
+from .visiting import children_of, operand_of
 
 # A volatile object named for nothing is still read; an assignment to one is not a read of it.
 _READ_WHEN_DISCARDED = (Kind.DECL_REF_EXPR, Kind.MEMBER_REF_EXPR, Kind.ARRAY_SUBSCRIPT_EXPR, Kind.PAREN_EXPR)
@@ -283,7 +282,7 @@ def _unexposed_value(fn: Fn, c: Cursor) -> Value | None:
     if kind == clang.RECOVERY:
         raise ParseError("clang could not make sense of this expression", fn.unit.span(c))
     if kind == 0x4D:
-        return cast_value(fn, c)
+        return casts.cast_value(fn, c)
     inner = operand_of(c)
     if inner is None:
         return literal(fn, c)
@@ -304,7 +303,7 @@ def _unexposed_place(fn: Fn, c: Cursor) -> Place:
     if kind == clang.RECOVERY:
         raise ParseError("clang could not make sense of this expression", fn.unit.span(c))
     if kind == 0x4D:
-        return cast_place(fn, c)
+        return casts.cast_place(fn, c)
     inner = operand_of(c)
     if inner is None:
         return temporary(fn, c)
@@ -398,6 +397,14 @@ def _statement_expression(fn: Fn, c: Cursor) -> Value | None:
     return value(fn, statements[-1])
 
 
+def _cast_value(fn: Fn, c: Cursor) -> Value | None:
+    return casts.cast_value(fn, c)
+
+
+def _cast_place(fn: Fn, c: Cursor) -> Place:
+    return casts.cast_place(fn, c)
+
+
 _ALLOCATION = ("allocation on the device is not supported", "use a local array or pass a buffer")
 _EXCEPTIONS = ("exceptions are not supported in device code", None)
 FUNCTION_POINTER = ("a pointer to a function is not supported", "call the function by its name, or pass a functor")
@@ -423,11 +430,11 @@ _VALUES: dict[Kind, Callable[[Fn, Cursor], Value | None]] = {
     Kind.UNARY_OPERATOR: _unary_value,
     Kind.BINARY_OPERATOR: _binary_value,
     Kind.CONDITIONAL_OPERATOR: _conditional_value,
-    Kind.CSTYLE_CAST_EXPR: cast_value,
-    Kind.CXX_STATIC_CAST_EXPR: cast_value,
-    Kind.CXX_REINTERPRET_CAST_EXPR: cast_value,
-    Kind.CXX_CONST_CAST_EXPR: cast_value,
-    Kind.CXX_FUNCTIONAL_CAST_EXPR: cast_value,
+    Kind.CSTYLE_CAST_EXPR: _cast_value,
+    Kind.CXX_STATIC_CAST_EXPR: _cast_value,
+    Kind.CXX_REINTERPRET_CAST_EXPR: _cast_value,
+    Kind.CXX_CONST_CAST_EXPR: _cast_value,
+    Kind.CXX_FUNCTIONAL_CAST_EXPR: _cast_value,
     Kind.UNEXPOSED_EXPR: _unexposed_value,
     Kind.PAREN_EXPR: _paren_value,
     Kind.CALL_EXPR: _call_value,
@@ -448,11 +455,11 @@ _PLACES: dict[Kind, Callable[[Fn, Cursor], Place]] = {
     Kind.BINARY_OPERATOR: _assignment_place,
     Kind.COMPOUND_ASSIGNMENT_OPERATOR: _compound_assignment,
     Kind.CONDITIONAL_OPERATOR: _conditional_place,
-    Kind.CSTYLE_CAST_EXPR: cast_place,
-    Kind.CXX_STATIC_CAST_EXPR: cast_place,
-    Kind.CXX_REINTERPRET_CAST_EXPR: cast_place,
-    Kind.CXX_CONST_CAST_EXPR: cast_place,
-    Kind.CXX_FUNCTIONAL_CAST_EXPR: cast_place,
+    Kind.CSTYLE_CAST_EXPR: _cast_place,
+    Kind.CXX_STATIC_CAST_EXPR: _cast_place,
+    Kind.CXX_REINTERPRET_CAST_EXPR: _cast_place,
+    Kind.CXX_CONST_CAST_EXPR: _cast_place,
+    Kind.CXX_FUNCTIONAL_CAST_EXPR: _cast_place,
     Kind.UNEXPOSED_EXPR: _unexposed_place,
     Kind.PAREN_EXPR: _paren_place,
     Kind.CALL_EXPR: _call_place,

@@ -10,7 +10,6 @@ from ..ir.builder import pointee
 from ..ir.ops import Value
 from ..ir.types import BOOL, I32, Array, Field, Pointer, Scalar, Struct, Type, element_types
 from . import clang
-from .casts import operand_of
 from .clang import Cursor, Kind, identity
 from .expressions import place, value
 from .literals import string_text
@@ -18,7 +17,7 @@ from .lowering import FunctionLowering as Fn
 from .lowering import Lowering, Place
 from .operators import numeric
 from .types import is_reference
-from .visiting import children_of, fields_of
+from .visiting import children_of, fields_of, operand_of
 
 _ADDRESSES = (clang.TypeKind.POINTER, clang.TypeKind.NULLPTR)
 _UNROLL = 16  # longer runs of zeros are written by a loop

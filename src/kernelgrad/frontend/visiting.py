@@ -50,6 +50,12 @@ def children_of(cursor: Any) -> list[Any]:
     return known[key]
 
 
+def operand_of(cursor: Any) -> Any | None:
+    """The expression inside a cast or wrapper, past type references."""
+    inner = [child for child in children_of(cursor) if child.kind.is_expression()]
+    return inner[-1] if inner else None
+
+
 def remembered(about: Callable[[Any], R]) -> Callable[[Any], R]:
     """A fact of a cursor and what is below it, found once in a translation unit: it is asked for at every level."""
     name = f"{_FOUND} {about.__module__}.{about.__name__}"
