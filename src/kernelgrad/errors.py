@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,11 +24,22 @@ class Source:
         return lines[number - 1] if 0 < number <= len(lines) else None
 
 
+class Iteration(NamedTuple):
+    """Of the loop at a line. `name`: of its counter; without one its iterations are numbered."""
+
+    line: int
+    name: str | None
+    number: int
+
+    def __str__(self) -> str:
+        return f"{f'{self.name} = {self.number}' if self.name else f'iteration {self.number}'} of line {self.line}"
+
+
 @dataclass(frozen=True)
 class Span:
     """Where something stands in the user's source: 1-based line and column, and its length on that line. Code of a
     derivative that is not there is told by `reverse`: it undoes what is; `why`: the reason for how an adjoint is
-    updated."""
+    updated. `iterations`: of loops that were unrolled, from the outermost."""
 
     source: Source
     line: int
@@ -35,12 +47,16 @@ class Span:
     length: int = 1
     reverse: bool = field(default=False, compare=False)
     why: str = field(default="", compare=False)
+    iterations: tuple[Iteration, ...] = field(default=(), compare=False)
 
     def reversed(self) -> Span:
         return self if self.reverse or not self.line else replace(self, reverse=True)
 
     def because(self, why: str) -> Span:
         return self if why == self.why or not self.line else replace(self, why=why)
+
+    def within(self, iteration: Iteration) -> Span:
+        return replace(self, iterations=(iteration, *self.iterations)) if self.line else self
 
     def __str__(self) -> str:
         return f"{self.source.name}:{self.line}:{self.column}"

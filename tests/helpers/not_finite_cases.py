@@ -37,6 +37,16 @@ CASES = {
         " if (k == 1 && j == 2) s += cbrtf(x[i]); // here\n y[i] = s;",
         ("k = 1 of line",),
     ),
+    "unrolled": Case(
+        "float v[4]; for (int k = 0; k < 2; k++) for (int j = 0; j < 2; j++)\n"
+        " v[2 * k + j] = k && !j ? sqrtf(x[i]) : x[i]; // here\n y[i] = v[0] * v[1] + v[2] * a[i] + v[3];",
+        ("k = 1 of line", "j = 0 of line"),
+    ),
+    "unrolled while": Case(
+        "float v[3]; int k = 0; while (k < 3) {\n v[k] = k == 2 ? sqrtf(x[i]) : x[i]; // here\n k++; }\n"
+        " y[i] = v[0] * v[1] + v[2];",
+        (f"{_LOOP} k = 2 of line",),
+    ),
     "while": Case(
         "float v = x[i] + 3; int c = 0; while (v > 2.5f) {\n"
         " v = v - 1 - 0.01f * sqrtf(x[i] + c * x[i]); // here\n c++; } y[i] = v * x[i] + v;",

@@ -32,6 +32,10 @@ class Value:
         """The name, for people."""
         return self.name and self.name.removeprefix("~")
 
+    @property
+    def source_name(self) -> str | None:
+        return self.name if self.name and not self.name.startswith("~") else None
+
     def __repr__(self) -> str:
         return f"%{self.name or '?'}: {self.type}"
 

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from operator import attrgetter, is_
 from typing import Any
 
+from ..errors import Span
 from .ops import Apply, Block, For, Function, Global, If, Kind, Op, Undef, Value, While
 from .types import Array, Pointer, Struct, Type
 
@@ -300,6 +301,10 @@ def _changed(op: Op, changes: dict[str, Any]) -> Op:
     if len(results) == 1:  # as `Op.__post_init__` has it
         _PUT_RESULT(copy, results[0])
     return copy
+
+
+def with_span(op: Op, span: Span) -> Op:
+    return _changed(op, {"span": span})
 
 
 def _is_same(old: Any, new: Any) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ..analysis.fold import evaluate
+from ..errors import Iteration, Span
 from ..ir.ops import Apply, Block, Constant, For, Function, Op, Value, While
-from ..ir.traverse import blocks, clone, rebuild, substitute, walk, with_body
+from ..ir.traverse import Copier, blocks, clone, rebuild, substitute, walk, with_body, with_span
 from ..ir.types import Scalar
 
 _LONGEST = 64  # iterations of a while loop that are counted
@@ -99,23 +100,36 @@ class _Copies:
             iv = Value(loop.body.args[0].type, loop.body.args[0].name)
             self.constants[iv] = number
             self.ops.append(Constant(number, results=(iv,), span=loop.span))
-            carried = self.block(loop.body, (iv, *carried))
+            carried = self.block(loop.body, (iv, *carried), Iteration(loop.span.line, iv.source_name, number))
         return carried
 
     def while_(self, loop: While, count: int) -> tuple[Value, ...]:
         _, *forwarded = self.block(loop.before, loop.inits)
-        for _ in range(count):
-            carried = self.block(loop.body, tuple(forwarded))
+        for number in range(count):
+            carried = self.block(loop.body, tuple(forwarded), Iteration(loop.span.line, None, number))
             _, *forwarded = self.block(loop.before, carried)
         return tuple(forwarded)
 
-    def block(self, block: Block, given: tuple[Value, ...]) -> tuple[Value, ...]:
-        copy = clone(block, {})
+    def block(self, block: Block, given: tuple[Value, ...], at: Iteration | None = None) -> tuple[Value, ...]:
+        copy = clone(block, {}, None if at is None else _spans_within(at))
         inner = substitute(Block((), copy.ops, copy.results), dict(zip(copy.args, given, strict=True)))
         for op in walk(inner):
             _note(op, self.constants)
         self.ops += inner.ops
         return inner.results
+
+
+def _spans_within(iteration: Iteration) -> Callable[[Op, Copier], Iterable[Op]]:
+    """Copies of operations that know which iteration they are of."""
+    spans: dict[int, Span] = {}  # by identity: those of inner iterations are equal
+
+    def within(op: Op, copy: Copier) -> Iterable[Op]:
+        found = spans.get(id(op.span))
+        if found is None:
+            found = spans[id(op.span)] = op.span.within(iteration)
+        return (with_span(copy(op), found),)
+
+    return within
 
 
 def copies_of(loop: For | While, count: int) -> int:

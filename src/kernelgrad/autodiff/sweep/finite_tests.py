@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...errors import Span
 from ...ir.builder import Builder
@@ -34,11 +35,10 @@ NBYTES = 8 * WORDS * RECORDS
 _TESTED = (Apply, Load, Store, Atomic, Warp, BarrierReduce)
 
 
-@dataclass(frozen=True)
-class Loop:
+class Loop(NamedTuple):
     """`name`: of its counter; without one its iterations are numbered."""
 
-    span: Span
+    line: int
     name: str | None
 
 
@@ -77,8 +77,7 @@ class FiniteTests:
 
     @contextmanager
     def loop(self, op: Op, counter: Value) -> Iterator[None]:
-        name = counter.name if counter.name and not counter.name.startswith("~") else None
-        self._loops.append((Loop(op.span, name), counter))
+        self._loops.append((Loop(op.span.line, counter.source_name), counter))
         try:
             yield
         finally:

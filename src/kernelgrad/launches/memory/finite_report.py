@@ -10,7 +10,7 @@ import numpy as np
 
 from ...autodiff.sweep import finite_tests as layout
 from ...autodiff.sweep.finite_tests import FiniteTests, Site
-from ...errors import NotFiniteError
+from ...errors import Iteration, NotFiniteError
 from ...runtime.arguments import Placement
 from ...runtime.config import Launch
 from ...runtime.launch_memory import LaunchMemory
@@ -82,11 +82,9 @@ def _who(record: Any, site: Site, launch: Launch) -> str:
     """The thread, and the iteration."""
     block, thread = divmod(int(record[layout.OWNER]) - 1, math.prod(launch.block))
     told = f"thread {_coordinates(thread, launch.block)} of block {_coordinates(block, launch.grid)}"
-    loops = []
-    for k, loop in enumerate(site.loops):
-        count = int(record[layout.FIRST_LOOP + k])
-        loops.append(f"{f'{loop.name} = {count}' if loop.name else f'iteration {count}'} of line {loop.span.line}")
-    return f"{told}, in the loop with {', '.join(loops)}" if loops else told
+    counted = [Iteration(*loop, int(record[layout.FIRST_LOOP + k])) for k, loop in enumerate(site.loops)]
+    loops = sorted((*counted, *site.span.iterations), key=lambda iteration: iteration.line)
+    return f"{told}, in the loop with {', '.join(map(str, loops))}" if loops else told
 
 
 def _coordinates(number: int, extents: tuple[int, int, int]) -> tuple[int, int, int]:
