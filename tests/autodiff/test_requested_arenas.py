@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from arena_cases import CASES, CHAIN, by_w, by_x
+from arena_cases import CASES, CHAIN, ENDS, LEAVING, by_w, by_x, ends_by_what_reverses_give
 from in_source_cases import BODY, POINTER
 from kernelgrad.errors import KernelGradError
 from kernelgrad.ir.parser import parse_module
@@ -19,6 +19,41 @@ from kernelgrad.runtime.tapes import ArenaMemory
 @pytest.mark.parametrize("name", CASES)
 def test_cases(name: str) -> None:
     CASES[name](np)
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_ends(name: str) -> None:
+    ends_by_what_reverses_give(np, name)
+
+
+@pytest.mark.parametrize("name", [*ENDS, "locked"])
+def test_nvrtc_compiles(name: str) -> None:
+    pytest.importorskip("cuda.core")
+    from kernelgrad.runtime.cuda import compile_only
+
+    assert compile_only(kg.compile(LEAVING)[name].source, "sm_90")
+
+
+def test_a_derivative_in_which_threads_meet_beside_one_that_grows() -> None:
+    text = (
+        LEAVING
+        + r"""
+    __device__ void neighbours(const double *x, double *y) {
+        __shared__ double s[64];
+        s[threadIdx.x] = x[threadIdx.x];
+        __syncthreads();
+        y[threadIdx.x] = s[threadIdx.x] * s[63 - threadIdx.x];
+    }
+    __global__ void beside(double *x, double *dx, double *y, double *dy, int n) {
+        y[threadIdx.x] = slope(x[threadIdx.x], n);
+        __enzyme_autodiff(neighbours, x, dx, y, dy);
+    }
+    """
+    )
+    with pytest.raises(KernelGradError, match="threads meet in this derivative") as caught:
+        kg.compile(text)["beside"]
+    line = text[: text.index("__enzyme_autodiff(neighbours")].count("\n") + 1
+    assert f":{line}:" in str(caught.value)
 
 
 def test_trip_counts_of_threads() -> None:

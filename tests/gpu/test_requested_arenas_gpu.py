@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from arena_cases import CASES, CHAIN, Chains
+from arena_cases import CASES, CHAIN, ENDS, Chains, ends_by_what_reverses_give
 from kernelgrad.errors import LaunchError
 from kernelgrad.runtime import tapes
 from programs_to_transpile import HOST_TAPES, TAPES
@@ -19,6 +19,11 @@ cupy = pytest.importorskip("cupy")
 @pytest.mark.parametrize("name", CASES)
 def test_cases(name: str) -> None:
     CASES[name](cupy)
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_ends(name: str) -> None:
+    ends_by_what_reverses_give(cupy, name)
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["current", "named"])

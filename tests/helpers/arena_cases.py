@@ -80,6 +80,79 @@ __global__ void backward(const float *a, float *rounds, float *drounds, void **t
 }
 """
 )
+# Without the right slopes these would not end, or read far outside.
+LEAVING = (
+    HEAD
+    + r"""
+template <typename... Args> __device__ double __enzyme_autodiff(Args...);
+__device__ double chain(double x, int n) {
+    for (int k = 0; k < n; k++) x = sin(x) * 1.01;
+    return x;
+}
+__device__ double slope(double x, int n) {
+    return __enzyme_reverse(chain, x, n, 1.0, __enzyme_augmentfwd(chain, x, n));
+}
+__device__ int next(double s, int n) { return min(200, (int)(20 / fabs(s) / (1 + n))); }
+__global__ void climb(const double *x, double *y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    for (double v = 0; v < 10; y[i] = v) {
+        double s = slope(x[i], n);
+        v += s;
+        n = next(s, n);
+    }
+}
+__global__ void climb_at_once(const double *x, double *y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    double v = 0, s;
+    while (v < 10 && (s = __enzyme_autodiff(chain, x[i], n)) > 0) {
+        v += s;
+        n = next(s, n);
+    }
+    y[i] = v;
+}
+__global__ void look_up(const double *x, double *y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    double table[256];
+    for (int k = 0; k < 256; k++) table[k] = k + x[i];
+    slope(x[i], n);
+    y[i] = table[(int)(1 / slope(x[i], n))];
+}
+__global__ void together(const double *x, double *y, int n) {
+    __shared__ double s[64];
+    int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
+    double total = 0;
+    while (total < 400) {
+        s[t] = slope(x[i], t % 32 == 5 ? n : 3);
+        __syncthreads();
+        for (int k = 0; k < 64; k++) total += s[k];
+        __syncthreads();
+        if (t < 7 && total > 1e9) return;
+    }
+    y[i] = total;
+}
+__global__ void lanes(const double *x, double *y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    double total = 0;
+    do {
+        double s = slope(x[i], i % 32 == 5 ? n : 3);
+        for (int by = 16; by > 0; by /= 2) s += __shfl_xor_sync(0xffffffffu, s, by);
+        total += s;
+    } while (total < 200);
+    y[i] = total;
+}
+__global__ void locked(const double *x, double *y, int n, int *lock, double *sum) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    for (bool done = false; !done;) {
+        if (atomicCAS(lock, 0, 1) == 0) {
+            y[i] = slope(x[i], n);
+            atomicAdd(sum, y[i]);
+            atomicExch(lock, 0);
+            done = true;
+        }
+    }
+}
+"""
+)
 W = 1.01
 
 
@@ -192,6 +265,46 @@ def while_loops(xp: Any) -> None:
     np.testing.assert_allclose(on_host(da), 0.5 / np.sqrt(given), rtol=1e-2)
 
 
+def _climbed(x: float, n: int) -> float:
+    v = 0.0
+    while v < 10:
+        s = by_x(x, W, n)
+        v, n = v + s, min(200, int(20 / s / (1 + n)))
+    return v
+
+
+def _summed(x: Any, lanes: int, most: float) -> Any:
+    """Of each group of so many threads, as often as it takes."""
+    slopes = by_x(x, W, np.where(np.arange(len(x)) % 32 == 5, 150, 3)).reshape(-1, lanes).sum(1)
+    return (np.ceil(most / slopes) * slopes).repeat(lanes)
+
+
+ENDS: dict[str, Callable[[Any], Any]] = {
+    "climb": lambda x: np.array([_climbed(v, 150) for v in x]),
+    "climb_at_once": lambda x: np.array([_climbed(v, 150) for v in x]),
+    "look_up": lambda x: x + (1 / by_x(x, W, 150)).astype(int),
+    "together": lambda x: _summed(x, 64, 400),
+    "lanes": lambda x: _summed(x, 32, 200),
+}
+
+
+def ends_by_what_reverses_give(xp: Any, name: str) -> None:
+    """Threads whose tapes find no room leave at once, and those that meet them too."""
+    given = np.linspace(0.2, 0.5, 256)
+    y = xp.zeros(256)
+    kg.compile(LEAVING)[name][4, 64](xp.array(given), y, 150)
+    np.testing.assert_allclose(on_host(y), ENDS[name](given), rtol=1e-9)
+
+
+def with_a_lock(xp: Any) -> None:
+    given = np.linspace(0.2, 0.5, 64)
+    y, lock, total = xp.zeros(64), xp.zeros(1, np.int32), xp.zeros(1)
+    kg.compile(LEAVING)["locked"][2, 32](xp.array(given), y, 150, lock, total)
+    np.testing.assert_allclose(on_host(y), by_x(given, W, 150), rtol=1e-9)
+    np.testing.assert_allclose(on_host(total), by_x(given, W, 150).sum(), rtol=1e-9)
+    assert int(on_host(lock)[0]) == 0
+
+
 CASES: dict[str, Callable[[Any], None]] = {
     f.__name__.replace("_", " "): f
     for f in (
@@ -200,5 +313,6 @@ CASES: dict[str, Callable[[Any], None]] = {
         handed_on_and_used_later,
         grows_within_a_launch,
         while_loops,
+        with_a_lock,
     )
 }
