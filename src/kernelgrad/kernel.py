@@ -194,12 +194,14 @@ class Kernel:
         stacks = (StackMemory(self.function.stacks),) if self.function.stacks else ()
         return (*stacks, ArenaMemory()) if self.function.arena else stacks
 
-    def variable_spans(self, device: int | None, stream: int) -> list[tuple[int, int]]:
+    def variable_spans(self, device: int | None, stream: int | None) -> list[tuple[int, int]]:
         """Where the module's variables are that it uses, and how large."""
         function = (self.cpu_module if device is None else self.cuda_module).functions[self.name]
         names = [p.variable for p in function.params if p.variable in self.module.globals]
         found = [self.variable(name) for name in names if name is not None]
-        return [(v.host_address() if device is None else v.device_address(device, stream), v.type.size) for v in found]
+        return [
+            (v.host_address() if device is None else v.device_address(device, stream or 0), v.type.size) for v in found
+        ]
 
     @property
     def compiled(self) -> tuple[Executable, ...]:
@@ -265,7 +267,8 @@ class Kernel:
         if (self.function.stacks or self.function.arena) and not _is_supplied(self.function, supplied):
             from .runtime.tapes import run_until_it_fits
 
-            run_until_it_fits(self._growing, self, launch, bound, placement, supplied)
+            stream = stream_of(launch, placement)
+            run_until_it_fits(self._growing, self, launch, bound, placement, stream, supplied)
             return
         if self.function.apart:
             from .runtime.buffer_checks import check_requests

@@ -3,67 +3,57 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
 
 import numpy as np
 import pytest
 
 import kernelgrad as kg
+from arena_cases import CASES, CHAIN, ENDS, LEAVING, by_w, by_x, ends_by_what_reverses_give
 from in_source_cases import BODY, POINTER
 from kernelgrad.errors import KernelGradError
 from kernelgrad.ir.parser import parse_module
 from kernelgrad.ir.printer import print_module
 from kernelgrad.runtime.tapes import ArenaMemory
 
-HEAD = r"""
-extern int enzyme_allocated, enzyme_const;
-template <typename... Args> __device__ void *__enzyme_augmentfwd(Args...);
-template <typename... Args> __device__ double __enzyme_reverse(Args...);
-"""
-CHAIN = (
-    HEAD
-    + r"""
-__device__ double chain(double x, const double *w, int n) {
-    for (int k = 0; k < n; k++) x = sin(x) * w[0];
-    return x;
-}
-__device__ int visits;
-__global__ void forward(const double *x, double *w, double *dw, void **tape, const int *n) {
-    int i = threadIdx.x;
-    tape[i] = __enzyme_augmentfwd(chain, x[i], w, dw, n[i]);
-}
-__global__ void backward(const double *x, double *w, double *dw, void **tape, const int *n, double *dx, double seed) {
-    int i = threadIdx.x;
-    dx[i] = __enzyme_reverse(chain, x[i], w, dw, n[i], seed, tape[i]);
-}
-__global__ void both(const double *x, double *w, double *dw, void **tape, int n, double *dx) {
-    int i = threadIdx.x;
-    atomicAdd(&visits, 1);
-    for (int k = 0; k < n; k++) tape[i * n + k] = __enzyme_augmentfwd(chain, x[i] + k, w, dw, k);
-    for (int k = 0; k < n; k++) dx[i] += __enzyme_reverse(chain, x[i] + k, w, dw, k, 1.0, tape[i * n + k]);
-}
-__global__ void visited(int *count) { *count = visits; }
-__global__ void handed_on(const double *x, double *w, double *dw, void **old, void **tape, int n, double *dx) {
-    int i = threadIdx.x;
-    dx[i] = __enzyme_reverse(chain, x[i], w, dw, 2, 1.0, old[i]);
-    tape[i] = __enzyme_augmentfwd(chain, x[i], w, dw, n);
-}
-"""
-)
+
+@pytest.mark.parametrize("name", CASES)
+def test_cases(name: str) -> None:
+    CASES[name](np)
 
 
-def _chain(x: Any, w: Any, n: int) -> Any:
-    for _ in range(n):
-        x = np.sin(x) * w
-    return x
+@pytest.mark.parametrize("name", ENDS)
+def test_ends(name: str) -> None:
+    ends_by_what_reverses_give(np, name)
 
 
-def _by_x(x: float, w: float, n: int) -> float:
-    return float(_chain(x + 1e-30j, w, n).imag / 1e-30)
+@pytest.mark.parametrize("name", [*ENDS, "locked"])
+def test_nvrtc_compiles(name: str) -> None:
+    pytest.importorskip("cuda.core")
+    from kernelgrad.runtime.cuda import compile_only
+
+    assert compile_only(kg.compile(LEAVING)[name].source, "sm_90")
 
 
-def _by_w(x: float, w: float, n: int) -> float:
-    return float(np.imag(_chain(x, w + 1e-30j, n)) / 1e-30)
+def test_a_derivative_in_which_threads_meet_beside_one_that_grows() -> None:
+    text = (
+        LEAVING
+        + r"""
+    __device__ void neighbours(const double *x, double *y) {
+        __shared__ double s[64];
+        s[threadIdx.x] = x[threadIdx.x];
+        __syncthreads();
+        y[threadIdx.x] = s[threadIdx.x] * s[63 - threadIdx.x];
+    }
+    __global__ void beside(double *x, double *dx, double *y, double *dy, int n) {
+        y[threadIdx.x] = slope(x[threadIdx.x], n);
+        __enzyme_autodiff(neighbours, x, dx, y, dy);
+    }
+    """
+    )
+    with pytest.raises(KernelGradError, match="threads meet in this derivative") as caught:
+        kg.compile(text)["beside"]
+    line = text[: text.index("__enzyme_autodiff(neighbours")].count("\n") + 1
+    assert f":{line}:" in str(caught.value)
 
 
 def test_trip_counts_of_threads() -> None:
@@ -73,16 +63,16 @@ def test_trip_counts_of_threads() -> None:
     module["forward"][1, 4](x, w, dw, tape, n)
     w[:] = 50
     module["backward"][1, 4](x, w, dw, tape, n, dx, 2.0)
-    np.testing.assert_allclose(dx, [2 * _by_x(a, 1.2, k) for a, k in zip(x, n, strict=True)], rtol=1e-12)
-    np.testing.assert_allclose(dw, 2 * sum(_by_w(a, 1.2, k) for a, k in zip(x, n, strict=True)), rtol=1e-12)
+    np.testing.assert_allclose(dx, [2 * by_x(a, 1.2, k) for a, k in zip(x, n, strict=True)], rtol=1e-12)
+    np.testing.assert_allclose(dw, 2 * sum(by_w(a, 1.2, k) for a, k in zip(x, n, strict=True)), rtol=1e-12)
 
 
 def test_tapes_made_in_a_loop_and_used_in_the_same_kernel() -> None:
     module, n = kg.compile(CHAIN), 40
     x, w, dw, dx = np.linspace(0.1, 0.9, 4), np.array([1.2]), np.zeros(1), np.zeros(4)
     module["both"][1, 4](x, w, dw, np.zeros(4 * n, np.uint64), n, dx)
-    np.testing.assert_allclose(dx, [sum(_by_x(a + k, 1.2, k) for k in range(n)) for a in x], rtol=1e-10)
-    np.testing.assert_allclose(dw, sum(_by_w(a + k, 1.2, k) for a in x for k in range(n)), rtol=1e-10)
+    np.testing.assert_allclose(dx, [sum(by_x(a + k, 1.2, k) for k in range(n)) for a in x], rtol=1e-10)
+    np.testing.assert_allclose(dw, sum(by_w(a + k, 1.2, k) for a in x for k in range(n)), rtol=1e-10)
 
 
 def test_variables_of_a_launch_that_is_made_again() -> None:
@@ -112,10 +102,10 @@ def test_a_tape_that_is_used_twice_is_counted_off_once() -> None:
     module["forward"][1, 2](x, w, dw, tape, n)
     for _ in range(2):
         module["backward"][1, 1](x[:1], w, dw, tape[:1], n[:1], dx, 1.0)
-        np.testing.assert_allclose(dx, _by_x(0.3, 1.2, 3), rtol=1e-12)
+        np.testing.assert_allclose(dx, by_x(0.3, 1.2, 3), rtol=1e-12)
     module["forward"][1, 2](x + 1, w, dw, np.zeros(2, np.uint64), n)
     module["backward"][1, 1](x[1:], w, dw, tape[1:], n[1:], dx, 1.0)
-    np.testing.assert_allclose(dx, _by_x(0.7, 1.2, 5), rtol=1e-12)
+    np.testing.assert_allclose(dx, by_x(0.7, 1.2, 5), rtol=1e-12)
 
 
 def test_tapes_outlive_the_module_that_made_them() -> None:
@@ -126,7 +116,7 @@ def test_tapes_outlive_the_module_that_made_them() -> None:
     others = [np.full(4000, 7.7) for _ in range(100)]
     kg.compile(CHAIN + "// second")["backward"][1, 4](x, w, dw, tape, n, dx, 1.0)
     assert len(others) == 100
-    np.testing.assert_allclose(dx, [_by_x(a, 1.2, 300) for a in x], rtol=1e-12)
+    np.testing.assert_allclose(dx, [by_x(a, 1.2, 300) for a in x], rtol=1e-12)
 
 
 def test_memory_of_used_tapes_is_given_back() -> None:
@@ -152,46 +142,6 @@ def test_tapes_of_a_constant_size_in_a_loop() -> None:
     was, src[:] = src.copy(), 7
     module["rev_collide"][1, 10](src, dsrc, dst, ddst, tape)
     np.testing.assert_allclose(dsrc, 50 * (2 * was - 3), rtol=1e-5)
-
-
-WHILE = (
-    HEAD
-    + r"""
-__device__ float newton(float a, float *rounds) {
-    float x = a;
-    int steps = 0;
-    while (x * x - a > 1e-5f * a && steps < 100) {
-        bool late = steps > 2;
-        x = late ? 0.5f * (x + a / x) : x - (x * x - a) / (2.0f * x);
-        steps++;
-    }
-    rounds[0] = (float)steps;
-    return x;
-}
-__device__ void each(float a, float *rounds, float *drounds, void **tape) {
-    *tape = __enzyme_augmentfwd(newton, a, rounds, drounds);
-}
-__global__ void forward(const float *a, float *rounds, float *drounds, void **tape) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    each(a[i], rounds + i, drounds + i, tape + i);
-}
-__global__ void backward(const float *a, float *rounds, float *drounds, void **tape, float *da) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    da[i] = (float)__enzyme_reverse(newton, a[i], rounds + i, drounds + i, 1.0f, tape[i]);
-}
-"""
-)
-
-
-def test_while_loops_with_branches_in_a_device_function() -> None:
-    module = kg.compile(WHILE)
-    a = np.geomspace(1.5, 1e6, 64, dtype=np.float32)
-    rounds, drounds, da = np.zeros(64, np.float32), np.zeros(64, np.float32), np.zeros(64, np.float32)
-    tape = np.zeros(64, np.uint64)
-    module["forward"][4, 16](a, rounds, drounds, tape)
-    assert rounds.max() > 8
-    module["backward"][4, 16](a, rounds, drounds, tape, da)
-    np.testing.assert_allclose(da, 0.5 / np.sqrt(a), rtol=1e-2)
 
 
 def test_the_text_says_what_launches_pass() -> None:

@@ -18,7 +18,7 @@ from find_nvcc import build, nvcc
 from kernelgrad.transpile.derivative_file import derivative_file
 from kernelgrad.transpile.host_function import Shape
 from kernelgrad.transpile.program import transpiled
-from programs_to_transpile import INTEGERS, LOOPS, SHARED, STATICS, STRUCTS
+from programs_to_transpile import HOST_TAPES, INTEGERS, LOOPS, SHARED, STATICS, STRUCTS, TAPES
 from recorded_memory import MEMORY
 from transpiled_programs import PROGRAMS
 
@@ -39,6 +39,8 @@ MORE = {
     "statics": STATICS,
     "structs": STRUCTS,
     "integers": INTEGERS.replace("LINE", ""),
+    "tapes": TAPES,
+    "tapes of the host": HOST_TAPES,
 }
 
 

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 
 from ..errors import UnsupportedError
 from ..ir.builder import Builder, pointee
-from ..ir.ops import Call, Derivative, Function, Op, Param, Value
+from ..ir.ops import Call, Derivative, Fence, Function, Op, Param, Value
 from ..ir.types import BOOL, I64, U8, Array, Pointer, Type
 from .calculus.tape import linear_block, linear_thread
+from .request_exits import leave
 
 if TYPE_CHECKING:
     from .requested import Caller
 
 RESULT = "_result"
 HEADER = 256  # bytes before the tapes of a launch: how many of them are not used yet, and the most that a thread needed
-_NEEDED = 8  # where the latter is
+NEEDED = 8  # where the latter is
 _MISSING = 64  # what stands for a tape that found no room: a word that leads nowhere
 WORD = 8  # of each tape: where those that are not used yet are counted, and whether it was used
 PART = 16  # bytes before a thread's tapes in an arena: how many it has
@@ -84,9 +85,8 @@ class RequestCall:
         given |= self.caller.for_stacks(self.op, self.made, (*forward.params, *self.function.params))
         given["_fits"] = fits = b.alloca(BOOL, "fits")
         self.call(forward, given)
-        with b.region() as region:
-            self.call(self.function, given)
-        b.if_(b.load(fits), region.block())
+        self.leave(b.apply("not", b.load(fits)))
+        self.call(self.function, given)
 
     def fitted(self, value: Value, type: Type) -> Value:
         return self.b.cast_pointer(value, type) if isinstance(type, Pointer) else value
@@ -198,7 +198,7 @@ class RequestCall:
         total = b.apply("add", used, b.apply("mul", taken, b.constant(16, I64)))
         b.store(b.cast_pointer(part, Pointer(I64)), total)
         needed = b.apply("add", total, b.constant(PART, I64))
-        b.atomic("max", b.cast_pointer(b.offset(arena, b.constant(_NEEDED, I64)), Pointer(I64)), needed)
+        b.atomic("max", b.cast_pointer(b.offset(arena, b.constant(NEEDED, I64)), Pointer(I64)), needed)
         fits = b.apply("le", needed, room)
         with b.region() as region:
             self.count(arena, tape)
@@ -223,14 +223,18 @@ class RequestCall:
 
     def unless_missing(self, given: dict[str, Value]) -> None:
         """The reverse, and the tape is counted off."""
-        b = self.b
         assert self.missing is not None
-        with b.region() as region:
-            self.call(self.function, given)
-            self.count_off(b.cast_pointer(self.op.given[-1], Pointer(U8)))
-        with b.region() as nothing:
-            pass
-        b.if_(self.missing, nothing.block(), region.block())
+        self.leave(self.missing)
+        self.call(self.function, given)
+        self.count_off(self.b.cast_pointer(self.op.given[-1], Pointer(U8)))
+
+    def leave(self, lacks: Value) -> None:
+        """Without a value to go on with, once others can see that memory was lacking."""
+        with self.b.region() as region:
+            self.b.effect(Fence, "device")
+        self.b.if_(lacks, region.block())
+        leave(self.b, lacks)
+        self.caller.marks.add(lacks)
 
     def count_off(self, tape: Value) -> None:
         """As used, the first time: the lowest bit of its word says that it was."""

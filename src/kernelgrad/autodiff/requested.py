@@ -22,16 +22,18 @@ What kernels count on is in `Function.apart`, and launches see to it.
 # that the launch gets (`runtime/tapes`): a word that leads to the number of tapes there that are not used yet, then the
 # frame. When that number is zero, the memory is used again. Tapes of a constant size that a thread makes once have a
 # place each; others lie in the thread's part of an arena, one behind the other. If they do not find room there, the
-# kernel goes on with tapes that its reverses leave out; the launch is undone and made again with more.
+# kernel goes on to the first reverse without its tape; the launch is undone and made again with more.
 #
 # A derivative that keeps more values than a constant number has them on stacks in memory of the launch, and is in two
 # halves: the second one runs if all found room. If a thread's did not, the launch is undone and made again with more.
+# Threads that lack memory leave: Note [Left launches] in `request_exits`.
 # All requests of a kernel have the same stacks, one after the other.
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 from itertools import combinations, count
 from typing import NamedTuple
 
@@ -57,13 +59,14 @@ from ..ir.ops import (
 from ..ir.traverse import blocks, rebuild, walk, with_body
 from ..ir.types import I64, U8, Pointer, Type
 from ..transforms import inline, local_atomics, promote, returns, simplify
+from . import request_exits
 from .accumulate.choice import Facts
 from .calculus.activity import holds_floats
 from .forward import jvp
 from .integers import HINT, are_integers
 from .prepare.options import Mode, Options
 from .prepare.prepared import Derivations
-from .request_calls import RESULT, Made, RequestCall
+from .request_calls import NEEDED, RESULT, Made, RequestCall
 from .reverse import Derivation
 from .saving.tape_capacity import is_constant
 
@@ -153,6 +156,10 @@ class Requests:
         arena = bool(caller.of_arena)
         if arena or stacks:
             caller.check_undone()
+            caller.check_meetings(function)
+            function = request_exits.run(function, caller.marks, caller.lacks)
+        else:
+            function = request_exits.without(function, caller.marks)
         function = replace(function, apart=caller.apart, tapes=tapes, stacks=stacks, arena=arena, params=params)
         for stage in (inline, local_atomics):
             function = stage.run(function, self.extended())
@@ -253,6 +260,7 @@ class Caller:
         self.loops = {id(o) for op in walk(function.body) if isinstance(op, For | While) for o in _inside(op)}
         self.replaced: dict[Value, Value] = {}
         self.made: list[Made] = []
+        self.marks: set[Value] = set()  # conditions under which a thread leaves
 
     def run(self) -> Function:
         return with_body(self.function, self.block(self.function.body))
@@ -318,6 +326,26 @@ class Caller:
                 Param(room, "long long", variable="_arena_room"),
             )
         return self.of_arena[0].value, self.of_arena[1].value
+
+    def lacks(self, b: Builder) -> Value:
+        """Whether a thread of the launch has needed more memory than there is."""
+        found = [self.lacks_stack(b, name) for name in self.stacks]
+        if self.of_arena:
+            memory, room = (param.value for param in self.of_arena)
+            needed = b.cast_pointer(b.offset(memory, b.constant(NEEDED, I64)), Pointer(I64, "global"))
+            found.append(b.apply("gt", b.load(needed, volatile=True), room))
+        return reduce(lambda one, other: b.apply("or", one, other), found)
+
+    def lacks_stack(self, b: Builder, name: str) -> Value:
+        needed, capacity = (self.of_stacks[f"_{what}_{name}"].value for what in ("needed", "capacity"))
+        return b.apply("gt", b.load(needed, volatile=True), capacity)
+
+    def check_meetings(self, function: Function) -> None:
+        """Threads that lack memory leave, which the kernel's own barriers notice."""
+        for op in walk(function.body) if self.marks else ():
+            if isinstance(op, Call) and _meets(self.requests.functions[op.callee]):
+                problem = "threads meet in this derivative, and another one keeps values of every iteration of a loop"
+                raise UnsupportedError(f"{problem}: not supported", op.span, "ask for them in two kernels")
 
     def check_undone(self) -> None:
         """Launches may be made again, on the memory of their arguments as it was."""

@@ -16,7 +16,7 @@ from ..ir.ops import Function
 from .arguments import Placement, Supplied
 from .config import Launch
 from .launch import BoundArguments
-from .scratch import Scratch, available_bytes
+from .scratch import Scratch, available_bytes, is_captured
 
 HEADER = 256  # as in `autodiff/requested`
 _MUCH = 1 << 28
@@ -42,7 +42,10 @@ class Tapes:
         if found is None:
             _drop_used(self._left, device)
             _drop_used(self._given.get(device, []), device, taken)
-        return found or self._new(size, device, stream)
+        if found is None:
+            return self._new(size, device, stream)
+        found.follow(stream)  # the work on its own has been waited for
+        return found
 
     def _unused(self, size: int, device: int | None, taken: Set[int]) -> Scratch | None:
         """Memory of the size whose tapes are all used; `taken`: by this launch, whose tapes are still to be made."""
@@ -64,9 +67,12 @@ class Tapes:
         given[:] = [(n, m) for n, m in given if m is not memory]
 
     @classmethod
-    def counted(cls, device: int | None) -> list[tuple[Scratch, bytes]]:
-        """How many tapes are not used yet, which launches that are undone may have counted off."""
-        return [(memory, memory.read(8)) for memory in cls._all if memory.device == device]
+    def counted(cls, device: int | None, stream: int | None) -> list[tuple[Scratch, bytes]]:
+        """How many tapes are not used yet, which a launch on the stream, if it is undone, may have counted off."""
+        found = [(memory, memory.read(8)) for memory in cls._all if memory.device == device]
+        for memory, _ in found:
+            memory.follow(stream)
+        return found
 
 
 def _is_used(memory: Scratch) -> bool:
@@ -99,7 +105,7 @@ class TapeMemory:
 class Growing(Protocol):
     """Memory of a launch that may turn out to be too small."""
 
-    def supply(self, launch: Launch, device: int | None, stream: int) -> dict[str, Supplied]: ...
+    def supply(self, launch: Launch, device: int | None, stream: int | None) -> dict[str, Supplied]: ...
 
     def fits(self) -> bool:
         """Whether what was supplied was enough; if not, the next is larger."""
@@ -113,14 +119,20 @@ def run_until_it_fits(
     launch: Launch,
     bound: BoundArguments,
     placement: Placement,
+    stream: int | None,
     supplied: Mapping[str, Supplied],
 ) -> None:
     """Launches, if need be again with more room, on what was there before."""
-    device, stream = placement.cuda, launch.stream if isinstance(launch.stream, int) else 0
+    device = placement.cuda
+    if is_captured(device, stream):
+        raise LaunchError(
+            f"{kernel.name}: how long the tapes of its derivatives are is known when it has run, for which the host"
+            " waits, which it cannot while a CUDA graph is captured"
+        )
     written = [b for b in bound.buffers if _root(b.name) in kernel.written or b.name in kernel.written]
     spans = [(b.address, b.nbytes) for b in written] + kernel.variable_spans(device, stream)
     saved = [(address, Scratch(nbytes, device, stream).copy_from(address)) for address, nbytes in spans]
-    counted = Tapes.counted(device)
+    counted = Tapes.counted(device, stream)
     while True:
         total = sum(each.size(launch) for each in growing)
         if total > _ASKED and total > available_bytes(device):
@@ -148,7 +160,7 @@ class StackMemory:
     def size(self, launch: Launch) -> int:
         return sum(size * self.room[name] * _threads(launch) for name, size in self.stacks)
 
-    def supply(self, launch: Launch, device: int | None, stream: int) -> dict[str, Supplied]:
+    def supply(self, launch: Launch, device: int | None, stream: int | None) -> dict[str, Supplied]:
         found, threads = dict[str, Supplied](), _threads(launch)
         self._made = []
         for name, size in self.stacks:
@@ -177,7 +189,7 @@ class ArenaMemory:
     def size(self, launch: Launch) -> int:
         return HEADER + self.room * _threads(launch)
 
-    def supply(self, launch: Launch, device: int | None, stream: int) -> dict[str, Supplied]:
+    def supply(self, launch: Launch, device: int | None, stream: int | None) -> dict[str, Supplied]:
         made = self._last = self.memory.take(self.size(launch), device, stream).zero()
         return {"_arena": Supplied(made.address, made.nbytes), "_arena_room": Supplied(self.room)}
 

@@ -200,7 +200,8 @@ class _Emitter:
         scope = Scope(self.scope, reserved=self._source_names())
         for param in self.function.params:
             variables.of[param.value].name = scope.declare(param.name)
-        statements = Statements(expressions, scope, self.function.span.source)
+        returns = bool(self.function.arena or self.function.stacks)
+        statements = Statements(expressions, scope, self.function.span.source, returns)
         layout = shared_layout(self.module, self.function.name)
         for line in SharedText(layout, self.names, self.types, volatility).lines(scope):
             statements.line(line, is_effect=False)

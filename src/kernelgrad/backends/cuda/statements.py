@@ -54,10 +54,11 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0
 
 
 class Statements:
-    """Writes lines. `self.expressions` spells values; declarations take their names from the scope they stand in."""
+    """Writes lines. `self.expressions` spells values; declarations take their names from the scope they stand in.
+    `returns`: who leaves has nothing to do any more, and does not wait for its neighbours at the end of loops."""
 
-    def __init__(self, expressions: Expressions, scope: Scope, source: Source):
-        self.expressions, self.scope, self.source = expressions, scope, source
+    def __init__(self, expressions: Expressions, scope: Scope, source: Source, returns: bool = False):
+        self.expressions, self.scope, self.source, self.returns = expressions, scope, source, returns
         self.folding, self.variables = expressions.folding, expressions.variables
         self.types: Types = expressions.types
         self.lines: list[Line] = []
@@ -117,8 +118,9 @@ class Statements:
                 self.while_(op)
             case Alloca():
                 self.alloca(op)
-            case Leave():  # the conditions around it are all the device needs
-                pass
+            case Leave():  # else the conditions around it are all the device needs
+                if self.returns:
+                    self.line("return;")
             case Store(ptr, value, volatile):
                 target = self.expressions.target(ptr, volatile)
                 self.line(assignment(target.text, assigned(self.expressions.nonconst(value))))
