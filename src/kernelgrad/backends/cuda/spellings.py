@@ -300,6 +300,17 @@ __device__ T warp_sum(T value)
     return __shfl_sync(mask, value, 0);
 }
 """,
+    "lanes_total": """// The sum over all 32 lanes, for each of them.
+template <typename T>
+__device__ T lanes_total(T value)
+{
+#pragma unroll
+    for (unsigned int distance = 16; distance > 0; distance /= 2) {
+        value += __shfl_xor_sync(0xffffffffu, value, distance);
+    }
+    return value;
+}
+""",
     "take": """// What is there, for one of the threads that ask for it at once; the others get zero.
 __device__ inline float take(float *address)
 {

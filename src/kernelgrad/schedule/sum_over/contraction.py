@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -58,11 +59,6 @@ class Group:
     @property
     def width(self) -> int:
         return next(width for width in WIDTHS if len(self.updates) <= width)
-
-    @property
-    def last(self) -> Atomic:
-        """The one with the least address is the first."""
-        return self.updates[-1]
 
 
 class Found(NamedTuple):
@@ -209,29 +205,35 @@ class _Contraction:
         self.everyone = b.constant(FULL_WARP, U32)
 
     def ops(self) -> tuple[Op, ...]:
-        b = self.b
+        b, loop = self.b, self.loop
         whole = b.apply("eq", b.emit(Warp, "activemask", (), type=U32), self.everyone)
         columns = [self.columns(group) for group in self.groups]
         with b.region() as region:
             finite = [b.emit(Warp, "lane_columns", (self.everyone, b.decay(own)), type=BOOL) for own in columns]
-        nobody = b.constant(False, BOOL)
-        together = b.if_(whole, region.block(results=tuple(finite)), Block((), (), (nobody,) * len(finite)))
-        last = {self.ends(group): at for at, group in enumerate(self.groups)}
-        left = {op for group in self.groups for op in group.updates}
+            together = reduce(lambda one, other: b.apply("and", one, other), finite)
+        nobody = Block((), (), (b.constant(False, BOOL),))
+        together = b.if_(whole, region.block(results=(together,)), nobody)[0]
+        added = {op for group in self.groups for op in group.updates} | self.singles
         with b.region() as body:
-            for op in self.loop.body.ops:
-                if op in last:
-                    self.add(self.groups[last[op]], columns[last[op]], together[last[op]])
-                elif op in self.singles:
-                    self.add_single(op, whole)  # type: ignore[arg-type]
-                elif op not in left:
+            for op in loop.body.ops:
+                if op not in added:
                     b.add(op)
-        b.add(replace(self.loop, body=body.block(self.loop.body.args, self.loop.body.results)))
+            self.add_all(columns, together, tuple(op for op in loop.body.ops if op in added))
+        b.add(replace(loop, body=body.block(loop.body.args, loop.body.results)))
         return tuple(b.ops)
 
-    def ends(self, group: Group) -> Op:
-        """The update after all the others."""
-        return next(op for op in reversed(self.loop.body.ops) if op in group.updates)
+    def add_all(self, columns: list[Value], together: Value, one_by_one: tuple[Op, ...]) -> None:
+        """What an iteration adds, at its end: the sums side by side, then each lane to its own elements."""
+        b = self.b
+        singles = [op for op in one_by_one if op in self.singles and isinstance(op, Atomic)]
+        with b.region() as summed:
+            totals = [self.total(op) for op in singles]
+            products = [self.products(group, own) for group, own in zip(self.groups, columns, strict=True)]
+            for op, total in zip(singles, totals, strict=True):
+                self.add_by_lanes(op, total, 1, op.ptr)
+            for group, total in zip(self.groups, products, strict=True):
+                self.add_total(group, total)
+        b.if_(self.finite(together), summed.block(), Block((), one_by_one, ()))
 
     def columns(self, group: Group) -> Value:
         """What is exchanged before the loop."""
@@ -242,34 +244,27 @@ class _Contraction:
             b.store(b.offset(b.decay(cells), b.constant(at, I64)), value)
         return cells
 
-    def add(self, group: Group, columns: Value, together: Value) -> None:
-        b = self.b
-        with b.region() as summed:
-            factor = group.factor
-            for guard in reversed(group.guards):
-                factor = b.apply("masked", factor, guard)
-            total = b.emit(Warp, "lane_products", (self.everyone, factor, b.decay(columns)), type=factor.type)
-            self.add_total(group, b.convert(total, group.last.result.type, "~total"))
-        in_order = tuple(op for op in self.loop.body.ops if op in group.updates)
-        b.if_(
-            self.finite(group.factor, together) if group.guarding else together, summed.block(), Block((), in_order, ())
-        )
+    def products(self, group: Group, columns: Value) -> Value:
+        b, factor = self.b, group.factor
+        for guard in reversed(group.guards):
+            factor = b.apply("masked", factor, guard)
+        total = b.emit(Warp, "lane_products", (self.everyone, factor, b.decay(columns)), type=factor.type)
+        return b.convert(total, group.updates[0].result.type, "~total")
 
-    def finite(self, factor: Value, together: Value) -> Value:
-        """Whether the factors of all lanes are, and lanes are together."""
+    def finite(self, together: Value) -> Value:
+        """Whether the factors of all lanes are, where that is asked of them, and lanes are together."""
         b = self.b
+        factors = [group.factor for group in self.groups if group.guarding]
+        if not factors:
+            return together
         with b.region() as region:
-            own = b.apply("isfinite", factor)
+            own = reduce(lambda one, other: b.apply("and", one, other), (b.apply("isfinite", f) for f in factors))
             everyones = b.emit(Warp, "vote_all", (self.everyone, own), type=BOOL)
         return b.if_(together, region.block(results=(everyones,)), Block((), (), (b.constant(False, BOOL),)))[0]
 
-    def add_single(self, update: Atomic, whole: Value) -> None:
-        """All lanes are at its address, if they are all there."""
-        b = self.b
-        with b.region() as summed:
-            total = b.emit(Warp, "reduce_add", (self.everyone, update.args[0]), type=update.result.type, name="~total")
-            self.add_by_lanes(update, total, 1, update.ptr)
-        b.if_(whole, summed.block(), Block((), (update,), ()))
+    def total(self, update: Atomic) -> Value:
+        """All lanes are at its address."""
+        return self.b.emit(Warp, "lanes_total", (self.everyone, update.args[0]), type=update.result.type, name="~total")
 
     def add_total(self, group: Group, total: Value) -> None:
         """By the first lanes, each to its own element."""
