@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from kernelgrad.errors import UnsupportedError
 
 SOURCE = r"""
 #include <vector>
@@ -256,3 +257,27 @@ def test_adjoints_of_numbers_are_read_once(monkeypatch: pytest.MonkeyPatch) -> N
         found[device] = np.concatenate([d_a, d_b, d_k])
     assert np.allclose(found["cuda"], found["cpu"], rtol=1e-10)
     assert reads.count(0) == 1
+
+
+LISTS = """
+__global__ void choose(double **list, double *x, int n) { int i = threadIdx.x; list[i] = x + n - 1 - i; }
+__global__ void sum(double *y, double **list, int n) { for (int i = 0; i < n; i++) y[0] += (i + 1) * list[i][0]; }
+double run(double *u, int n, int ours) {
+  double *x, *y, **list, result;
+  cudaMalloc(&x, n * sizeof(double)); cudaMalloc(&y, sizeof(double)); cudaMemset(y, 0, sizeof(double));
+  cudaMemcpy(x, u, n * sizeof(double), cudaMemcpyHostToDevice);
+  cudaMallocManaged(&list, n * sizeof(double *));
+  choose<<<1, n>>>(list, x, n);
+  if (ours) for (int i = 0; i < n; i++) cudaMallocManaged(&list[i], 8);
+  sum<<<1, 1>>>(y, list, n);
+  cudaMemcpy(&result, y, sizeof(double), cudaMemcpyDeviceToHost);
+  cudaFree(x); cudaFree(y); cudaFree(list);
+  return result;
+}"""
+
+
+def test_managed_memory_that_holds_pointers() -> None:
+    run, u = kg.compile(LISTS, name="lists.cu")["run"], np.arange(1.0, 5.0)
+    assert run(u, 4, 0, device="cuda") == run(u, 4, 0, device="cpu") == 4 + 6 + 6 + 4
+    with pytest.raises(UnsupportedError, match=r"(?s)lists.cu:11:3.*holds pointers to such"):
+        run(u, 4, 1, device="cuda")

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..analysis.roots import holds_pointers
 from ..errors import Span, UnsupportedError
 from ..ir.types import Type
-from .memory import Allocation
+from .memory import Allocation, read_bytes
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -26,8 +28,8 @@ class Staging:
 
     def twin(self, found: Allocation, pointee: Type, span: Span) -> Allocation:
         """With what it holds now."""
-        if holds_pointers(pointee):
-            problem = "passes a kernel managed or pinned memory that holds pointers: not supported on a GPU"
+        if holds_pointers(pointee) and self._leads_to_host(found):
+            problem = "passes a kernel managed or pinned memory that holds pointers to such: not supported on a GPU"
             raise UnsupportedError(problem, span, "use cudaMalloc and cudaMemcpy for it, or run with device='cpu'")
         if found.twin is None:
             found.twin = self._memory.allocate(found.nbytes, "device", span)
@@ -35,6 +37,12 @@ class Staging:
             self._used.append(found)
             self._machine.copy(found.twin.start, found.start, found.nbytes, span)
         return found.twin
+
+    def _leads_to_host(self, found: Allocation) -> bool:
+        """What a kernel left there, as tapes, leads to the device."""
+        words = np.frombuffer(read_bytes(found.start, found.nbytes // 8 * 8), np.uint64)
+        targets = (self._memory.find(int(word)) for word in np.unique(words[words != 0]))
+        return any(target is not None and target.device is None for target in targets)
 
     def bring_back(self, span: Span) -> None:
         """What the launch has left there."""

@@ -177,6 +177,7 @@ class DeviceMemory:
 
     def __init__(self, nbytes: int, device: int):
         self.nbytes, self.device = nbytes, device
+        self._sent = b""
         bindings = driver()
         with current(device):
             self.address = int(check(bindings, bindings.cuMemAlloc(max(1, nbytes))))
@@ -187,7 +188,8 @@ class DeviceMemory:
             raise DeviceError(f"{len(data)} bytes do not fit into {self.nbytes} on the device")
         bindings = driver()
         with current(self.device):
-            # Ordinary host memory is read before the call returns: `data` may go away.
+            # A GPU that reads ordinary memory of the host may do so after the call: `data` stays until the next copy.
+            self._sent = data
             check(bindings, bindings.cuMemcpyHtoDAsync(self.address, data, len(data), stream))
 
     def copy_to_host(self) -> bytes:
