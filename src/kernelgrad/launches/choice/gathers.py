@@ -23,7 +23,7 @@ from ...autodiff.accumulate.gather.ends import with_bounds
 from ...autodiff.accumulate.gather.kernel import Emitted, emitted_gather
 from ...autodiff.accumulate.gather.pattern import Finder
 from ...autodiff.accumulate.gather.pieces import has_choices, in_pieces
-from ...autodiff.accumulate.gather.plan import WIDTH, Box, Gather, by_axes
+from ...autodiff.accumulate.gather.plan import WIDTH, Box, Gather, by_axes, shape_of
 from ...autodiff.accumulate.gather.rectangles import PREFIX as BOUND
 from ...autodiff.accumulate.gather.rectangles import Rectangle, rectangles, told, with_rectangles
 from ...autodiff.accumulate.gather.slices import NotSliceable
@@ -382,8 +382,6 @@ def kept_outputs(prepared: Prepared, sums: Sums) -> tuple[str, ...]:
 def launch_of(gather: Gather, box: Box) -> Launch:
     """Threads for all elements; its stream is told when it is run."""
     if gather.tile is not None:
-        from ...autodiff.accumulate.gather.block_sums import shape_of
-
         return make_launch(math.prod(box.extents) // math.prod(gather.tile) * gather.parts, shape_of(gather))
     *others, last = by_axes(box.extents)
     block = _BLOCKS[len(others)]

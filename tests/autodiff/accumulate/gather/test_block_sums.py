@@ -11,7 +11,7 @@ import pytest
 
 import kernelgrad as kg
 from derived import kernel_of
-from kernelgrad.autodiff.accumulate.gather import pattern
+from kernelgrad.autodiff.accumulate.gather import pattern, plan
 from kernelgrad.backends.cuda import kernel_name
 from kernelgrad.ir.layout import param_layout
 from kernelgrad.launches.choice import gathers
@@ -70,6 +70,10 @@ def _parts(gradient: Any) -> dict[str, int]:
     return {gather.name: gather.parts for _, facts in gradient.forms.made for gather in facts.gathered}
 
 
+def _rows(gradient: Any) -> dict[str, int]:
+    return {gather.name: gather.sites[0].rows for _, facts in gradient.forms.made for gather in facts.gathered}
+
+
 def _expected(x: Any, w: Any, g: Any) -> tuple[Any, Any]:
     (C, H, W), d_x, d_w = x.shape, np.zeros(x.shape), np.zeros(w.shape)
     padded, d_padded = np.pad(x, ((0, 0), (1, 1), (1, 1))), np.zeros((C, H + 2, W + 2))
@@ -111,6 +115,8 @@ def test_weights_of_convolutions(
     tile = None if shared and "deterministic" in settings else (3, 3)
     assert shape == "odd block" or _tiles(gradient).get("w") == tile
     assert shape == "odd block" or tile is None or (_parts(gradient)["w"] > 1) == shared
+    if shape != "odd block" and tile is not None:
+        assert _rows(gradient)["w"] == (32 if shared else plan.ROWS)  # a launch as small as this fills no GPU
     for got, expected in zip((d_x, d_w), _expected(x, w, g), strict=True):
         np.testing.assert_allclose(got, expected.ravel(), rtol=1e-12, atol=1e-12)
 

@@ -17,13 +17,8 @@ from ....ir.traverse import operands
 from ....ir.types import BOOL
 from .conditions import Coordinate
 from .kernel import Emitter
-from .plan import Gather, Site
+from .plan import Site
 from .slices import Guard, NotSliceable, Slice, together
-
-
-def shape_of(gather: Gather) -> tuple[int, ...]:
-    """Of a block."""
-    return tuple(gather.sites[0].threads.values())
 
 
 def _axes(site: Site) -> list[Coordinate]:

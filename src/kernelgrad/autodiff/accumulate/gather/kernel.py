@@ -25,7 +25,7 @@ from ....ir.ops import (
 from ....ir.traverse import clone, walk
 from ....ir.types import I32, I64, U32, U64, Pointer, Scalar
 from ....transforms.unroll import constants_of
-from .plan import GRID_AXES, WIDTH, Gather
+from .plan import GRID_AXES, WIDTH, Gather, shape_of
 from .rectangles import PREFIX as BOUND
 from .slices import NotSliceable, Slice, over, together
 from .staging import parameter
@@ -102,7 +102,8 @@ class Emitter:
         if sum(1 for _ in walk(body)) > self.most:
             raise NotSliceable
         params = (*given, *told, *self.staged.values())
-        return replace(self.pattern, name=name, params=params, body=body, launch_bounds=())
+        bounds = () if self.gather.tile is None else (math.prod(shape_of(self.gather)),)
+        return replace(self.pattern, name=name, params=params, body=body, launch_bounds=bounds)
 
     def _whole(self) -> None:
         b, span = self.b, self.gather.span

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 from ....analysis.access.affine import Affine, Part, Sums
 from ....analysis.access.axis_digits import AxisDigits, digits_for, index_along
 from ....analysis.access.contribution_counts import totals_for
 from ....analysis.access.executions import Executions
-from ....analysis.machine import FILLING_THREADS, MOST_ADDITIONS, VECTOR_BYTES
+from ....analysis.machine import FILLING_THREADS, MOST_ADDITIONS, RESIDENT_THREADS, VECTOR_BYTES
 from ....analysis.tuning import Totals
 from ....ir.builder import pointee
 from ....ir.ops import Apply, For, Function, If, Load, Member, Offset, Op, PtrCast, Value
@@ -27,13 +28,14 @@ from ....ir.types import F32, F64, Scalar
 from ....transforms.unroll import trips
 from .conditions import Conditions, Coordinate
 from .placing import Placing, Read
-from .plan import GRID_AXES, Box, Gather, Index, Site
+from .plan import GRID_AXES, ROWS, Box, Gather, Index, Site, shape_of
 from .updates import Update, updates_of
 
 _MOST_DIGITS = 5  # batch, channel and three of space
 _MOST_TILE = 16  # sums in the registers of a block's threads
 _FEWEST_TILES = 2 * FILLING_THREADS // 256
 _PARTS = 1024  # blocks that share few tiles
+_ROWS = (ROWS, 2 * ROWS, 4 * ROWS)  # of threads in such a block
 _FEWEST_SHARED = 3  # elements of such a tile: what a thread loads is for several
 _LONG_TILE = 4096  # executions for each element that are worth a block
 _LONG = 256  # sums that a thread makes while there are few of them
@@ -44,6 +46,13 @@ _MOST_TAPS = 64
 _FEW_LOADS = 2
 _SCATTERED = 8  # elements between those of neighbouring threads: each is a sector of its own
 _MOST_WASTE = 3  # executions that are looked at for each that there is
+
+
+class _Shares(NamedTuple):
+    """Of blocks that share a tile: how many there are, and what they divide."""
+
+    parts: int
+    divided: Coordinate
 
 
 class Finder(Placing):
@@ -170,23 +179,25 @@ class Finder(Placing):
             return None
         tile = self._short_digits(site, read, box)
         tiles = elements // math.prod(tile)
-        shared = self.in_parts and math.prod(tile) >= _FEWEST_SHARED and self._sharing(site, read, tiles)[0] > 1
+        shared = self.in_parts and math.prod(tile) >= _FEWEST_SHARED and self._shares(site, read, tiles).parts > 1
         return tile if tiles >= _FEWEST_TILES or shared else None
 
-    def _sharing(self, site: Site, read: Read, tiles: int) -> tuple[int, Coordinate]:
+    def _shares(self, site: Site, read: Read, tiles: int) -> _Shares:
         """Among how many blocks the sums of each tile are divided, and along which coordinate: the longest one."""
         turns = {c: -(-self._length(c, read) // site.threads.get(c, 1)) for c in site.summed}
         longest = max(turns, key=lambda c: turns[c])
         most = math.prod(self._length(c, read) for c in site.summed) // _LONG_TILE
         parts = min(-(-_PARTS // tiles), most, turns[longest], MOST_ADDITIONS)
-        return (parts if parts * tiles >= _FEWEST_TILES else 1), longest
+        return _Shares(parts if parts * tiles * site.rows >= _FEWEST_TILES * ROWS else 1, longest)
 
     def _divided(self, gather: Gather, read: Read, tiles: int) -> Gather:
-        """Among several blocks for each tile, where there are few."""
+        """Among several blocks for each tile, where there are few; in larger ones, where these are few, too:
+        their sums take so many registers that half of the threads are resident."""
         if tiles >= _FEWEST_TILES:
             return gather
-        parts, along = self._sharing(gather.sites[0], read, tiles)
-        return replace(gather, parts=parts, divided=along)
+        larger = (replace(gather, sites=(replace(gather.sites[0], rows=rows),)) for rows in _ROWS)
+        shared = [replace(one, **self._shares(one.sites[0], read, tiles)._asdict()) for one in larger]
+        return max(shared, key=lambda one: min(tiles * one.parts * math.prod(shape_of(one)), RESIDENT_THREADS // 2))
 
     def _short_digits(self, site: Site, read: Read, box: Box) -> tuple[int, ...]:
         """Of the first digits, those that loops of constant length run over: their elements are written out."""

@@ -52,7 +52,8 @@ class Site:
     """A read: its update's number among the pattern's operations, and how its threads and iterations are found.
     `residue`: bytes from the element that the digits give. `bounds`: so many of the conditions around it, from outside,
     do nothing but bound coordinates. `narrow`: of what is summed over, whose range the launch tells. `rare`: of few
-    elements, at the border; inside of the domain there is none of it."""
+    elements, at the border; inside of the domain there is none of it. `rows`: of LANES threads each, in a block whose
+    threads add up together."""
 
     number: int
     solved: tuple[Solved, ...]
@@ -61,12 +62,13 @@ class Site:
     bounds: int
     narrow: tuple[Coordinate, ...] = ()
     rare: bool = False
+    rows: int = ROWS
 
     @property
     def threads(self) -> dict[Coordinate, int]:
         """Of a block whose threads add up together: how many there are along the coordinates that they run over."""
         axes = [c for c in self.summed if c.kind == "axis"]
-        return dict(zip(axes, (LANES, ROWS) if len(axes) > 1 else (LANES * ROWS,), strict=False))
+        return dict(zip(axes, (LANES, self.rows) if len(axes) > 1 else (LANES * self.rows,), strict=False))
 
     def strided(self, coordinate: Coordinate) -> tuple[int, int] | None:
         """For a coordinate that is summed over, as the last of those that move a digit in strides: the digit's number,
@@ -111,6 +113,11 @@ class Gather:
     doubtful: tuple[int, ...] = ()
     totals: Totals | None = None
     staged: tuple[int, ...] = ()
+
+
+def shape_of(gather: Gather) -> tuple[int, ...]:
+    """Of a block whose threads add up together."""
+    return tuple(gather.sites[0].threads.values())
 
 
 @dataclass(frozen=True)
