@@ -113,3 +113,12 @@ def test_the_benchmark_of_idioms_runs() -> None:
     heads, _, *rows = done.stdout.splitlines()
     assert len(rows) == 4
     assert all(row.count("|") == heads.count("|") for row in rows)
+
+
+def test_the_benchmark_of_forms_runs() -> None:
+    command = [sys.executable, str(FOLDER / "idiom_ways.py"), "--cpu", "--only=gelu_one,sort_block", "--part=0/2"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **UNOPTIMISED})
+    assert done.returncode == 0, done.stdout + done.stderr
+    _, _, *rows = (line.split(" | ") for line in done.stdout.splitlines())
+    assert [row[1] for row in rows] == ["R", "J", "deterministic", "may_alias", "split", "half"]
+    assert all(len(row) == 8 and float(row[-1].rstrip(" |")) < 5e-3 for row in rows)
