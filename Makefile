@@ -23,18 +23,19 @@ OLDEST := numpy==1.26.0 llvmlite==0.45.0 jax==0.5.0 jaxlib==0.5.0 absl-py ml_dty
 
 CODE := src tests examples benchmarks
 
-.PHONY: demo test test-all test-oldest test-gpu bench bench-gradients bench-cpu lint format clean
+.PHONY: demo test test-oldest test-gpu bench bench-gradients bench-cpu lint format clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/quickstart.py
 
+# How many cases of each family of tests: few in five minutes on two cores, more in about a quarter of an hour, or all.
+CASES ?= few
+CASES_few := and not slow and not more
+CASES_more := and not slow
+
 # NVRTC is a wheel that works without a GPU, so the kernels that we emit are compiled here too.
 test: $(VENV)/.dev
-	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not gpu and not slow" $(ARGS)
-
-# With the cases that the suite leaves out for time.
-test-all: $(VENV)/.dev
-	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not gpu" $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not gpu $(CASES_$(CASES))" $(ARGS)
 
 # In an environment of its own, without PyTorch.
 test-oldest: | $(BIN)/python

@@ -102,6 +102,7 @@ THINNED = {
     "transpile/test_recorded_memory.py": 2,
     "transpile/test_transpiled_integers.py": 2,
 }
+SHORT = 5  # a short run has about one in so many of the cases of a family, and one of each
 TESTS = Path(__file__).parent
 
 
@@ -116,14 +117,30 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`slow`: what only a long run has. `more`: of each family of cases, what a short run leaves out."""
+    families: dict[str, list[pytest.Item]] = {}
     for item in items:
         one_in = THINNED.get(item.path.relative_to(TESTS).as_posix(), 1)
-        if _is_case(item) and crc32(item.name.encode()) % one_in:
+        if not _is_case(item):
+            continue
+        if _number(item) % one_in:
             item.add_marker(pytest.mark.slow)
+        elif item.get_closest_marker("slow") is None:
+            families.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for family in families.values():
+        few = [item for item in family if _number(item) % SHORT == 0] or [min(family, key=_number)]
+        for item in family:
+            if item not in few:
+                item.add_marker(pytest.mark.more)
 
 
 def _is_case(item: pytest.Item) -> bool:
     return "[" in item.name
+
+
+def _number(item: pytest.Item) -> int:
+    """The same in every run, whatever other tests there are."""
+    return crc32(item.name.encode())
 
 
 def pytest_collection_finish() -> None:
