@@ -87,6 +87,8 @@ ARRANGED = (
     Pass("unread", "transforms.dce:without_unread", (GlobalRef, Warp, BarrierReduce)),
     Pass("barriers", "transforms.barriers", (Barrier,)),
 )
+# After the analyses that ask for whose elements are.
+DIGITS = Pass("digits", "transforms.digit_sums", ("div", "rem"))
 LAST = (Pass("schedule", "schedule.order.loads_first", (Load, Store)),)
 
 # Each neighbour has a copy of everything at first, also of what is the same for all.
@@ -290,7 +292,7 @@ def finish_derivative(
         tuned = _tuned(clean, function.name, tuning, gathering)
         zeros = (Pass("masks", "transforms.masks", (), (adjoints, filled)),) if adjoints else ()
         pieces = Pass("sum_pieces", "transforms.sum_pieces", (For,), (shadows | gathering | adjoints, tuning.totals))
-        late = (*zeros, *((pieces,) if tuning.totals else ()), *LAST, *((UNROLLED_LOADS,) if only_sums else ()))
+        late = (DIGITS, *zeros, *((pieces,) if tuning.totals else ()), *LAST, *((UNROLLED_LOADS,) if only_sums else ()))
         last = Pass("zeros", "transforms.stores:positive_zeros", (Store,), (shadows,))
         result = for_target(tuned, function.name, (*late, last))
         _check_addresses(result.functions[function.name])

@@ -29,7 +29,7 @@ def run(function: Function, module: Module) -> Function:
         return function
     body = eliminate(function.body)
     for _ in range(_ROUNDS):
-        simplifier = _Simplifier()
+        simplifier = Simplifier()
         simplified = simplifier.block(body)
         if simplified is not body or simplifier.names:
             body = eliminate(simplified, simplifier.names)
@@ -48,7 +48,7 @@ class _Split(NamedTuple):
     parts: dict[Value, tuple[Value, ...]]
 
 
-class _Simplifier(Values):
+class Simplifier(Values):
     """One forward walk."""
 
     def block(self, block: Block, facts: dict[Value, bool] | None = None) -> Block:

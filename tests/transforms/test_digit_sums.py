@@ -1,0 +1,159 @@
+"""Digits that are put together and taken apart again: the divisions go, and nothing changes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kernelgrad.ir.builder import Builder
+from kernelgrad.ir.ops import Block, Function, Module, Value
+from kernelgrad.ir.types import I32, I64, U32, Pointer, Scalar
+from kernelgrad.transforms import digit_sums, simplify
+
+from .checking import BUFFER, function, functions_applied, module_of, observe, transformed
+
+EDGES = (0, 1, 7, 35, 36, 1023, 2**31 - 1, -1, -36, -(2**31))
+TYPES = (I32, I32, U32, I64)
+CELLS = 16
+
+
+class _Program:
+    """Loops and branches around integers that are stored: sums, products, quotients, remainders, conversions."""
+
+    def __init__(self, seed: int):
+        self.rng, self.b = random.Random(seed), Builder()
+        self.out, self.given = Value(Pointer(I32, "global"), "out"), (Value(I32, "n"), Value(I32, "m"))
+        self.known = list(self.given)
+        self.stored = 0
+
+    def module(self) -> Module:
+        self.statements(3)
+        return module_of(function("main", (self.out, *self.given), self.b))
+
+    def statements(self, depth: int) -> None:
+        for _ in range(self.rng.randint(1, 3)):
+            self.rng.choice([self.branch, self.loop, self.store, self.store])(depth)
+        self.store(depth)
+
+    def store(self, _: int) -> None:
+        value = self.b.convert(self.integer(5), I32)
+        at = self.b.constant(self.stored % CELLS, I32)
+        self.stored += 1
+        place = self.b.offset(self.out, at)
+        self.b.store(place, self.b.apply("xor", value, self.b.load(place)))
+
+    def branch(self, depth: int) -> None:
+        if depth == 0:
+            return
+        type = self.rng.choice(TYPES)
+        cond = self.b.apply(
+            self.rng.choice(["lt", "le", "gt", "ge", "eq", "ne"]), self.integer(1, type), self.few(type)
+        )
+        if self.rng.random() < 0.5:
+            other = self.b.apply("ge", self.integer(1, I32), self.b.constant(0, I32))
+            cond = self.b.apply(self.rng.choice(["and", "or"]), cond, other)
+        sides = [self.inside(depth) for _ in range(2)]
+        self.b.if_(cond, *sides)
+
+    def inside(self, depth: int, counter: tuple[Value, ...] = ()) -> Block:
+        known = len(self.known)
+        self.known += counter
+        with self.b.region() as region:
+            self.statements(depth - 1)
+        del self.known[known:]
+        return region.block(counter)
+
+    def loop(self, depth: int) -> None:
+        if depth == 0:
+            return
+        type, step = self.rng.choice(TYPES), self.rng.choice([1, 2, 5, -1, -3])
+        if type == U32:
+            step = abs(step)
+        first = self.few(type)
+        last = self.b.apply("add", first, self.b.constant(self.rng.randint(0, 3) * step, type))
+        self.b.for_(first, last, (), step, self.inside(depth, (Value(type, "i"),)))
+
+    def few(self, type: Scalar) -> Value:
+        return self.b.constant(self.rng.choice([0, 1, 5, 31, 36, 100]), type)
+
+    def integer(self, deep: int, type: Scalar | None = None) -> Value:
+        b, rng, type = self.b, self.rng, type or self.rng.choice(TYPES)
+        if deep == 0 or rng.random() < 0.15:
+            return b.convert(rng.choice(self.known), type) if rng.random() < 0.8 else self.few(type)
+        kind = rng.choice("add sub mul div rem neg convert digits cell thread".split())
+        if kind == "convert":
+            return b.convert(self.integer(deep - 1), type)
+        if kind == "neg":
+            return b.apply("neg", self.integer(deep - 1, type))
+        if kind == "thread":
+            return b.convert(b.apply("rem", b.convert(self.integer(deep - 1), U32), b.constant(64, U32)), type)
+        by = b.constant(rng.choice([2, 3, 4, 16, 32, 36]), type)
+        whole = self.integer(deep - 1, type)
+        if kind == "digits":
+            quotient, remainder = b.apply("div", whole, by), b.apply("rem", whole, by)
+            moved = b.apply("add", remainder, self.few(type)) if rng.random() < 0.5 else remainder
+            return b.apply("add", b.apply("mul", quotient, by), moved)
+        if kind == "cell":
+            digit = b.apply("rem", self.integer(deep - 1, type), b.constant(rng.choice([2, 4, 16, 36]), type))
+            return b.apply(rng.choice(["div", "rem"]), b.apply("add", b.apply("mul", whole, by), digit), by)
+        if kind in ("div", "rem", "mul"):
+            return b.apply(kind, whole, by)
+        return b.apply(kind, whole, self.integer(deep - 1, type))
+
+
+@pytest.mark.parametrize("start", range(0, 400, 50))
+def test_nothing_changes(start: int) -> None:
+    fewer = 0
+    for seed in range(start, start + 50):
+        module = _Program(seed).module()
+        before = transformed(module, "main", simplify.run)
+        after = transformed(Module({"main": before}, {}, {}), "main", digit_sums.run)
+        rng = random.Random(seed)
+        pairs = [(n, m) for n in EDGES for m in EDGES]
+        for n, m in rng.sample(pairs, 12):
+            expected = observe(before, module, BUFFER, n, m, buffer=CELLS)
+            assert observe(after, module, BUFFER, n, m, buffer=CELLS) == expected, (seed, n, m)
+        fewer += _divisions(after) < _divisions(before)
+    assert fewer > 5
+
+
+def _divisions(found: Function) -> int:
+    return sum(fn in ("div", "rem") for fn in functions_applied(found))
+
+
+def _of_a_cell(limit: int, least: int) -> Function:
+    """`cell = (i % 16 + 2) * 36 + j % 32 + q`, where `least` <= q < `limit`: where in memory it came from."""
+    b, out = Builder(), Value(Pointer(I32, "global"), "out")
+    i, j, q = (Value(I32, name) for name in "ijq")
+    number = {n: b.constant(n, I32) for n in (0, 2, 16, 32, 36, limit, least)}
+    known = [b.apply("ge", v, number[0]) for v in (i, j)]
+    known += [b.apply("ge", q, number[least]), b.apply("lt", q, number[limit])]
+    cond = known[0]
+    for other in known[1:]:
+        cond = b.apply("and", cond, other)
+    with b.region() as inside:
+        row = b.apply("add", b.apply("rem", i, number[16]), number[2])
+        column = b.apply("add", b.apply("rem", j, number[32]), q)
+        cell = b.apply("add", b.apply("mul", row, number[36]), column)
+        x = b.apply("add", b.apply("mul", b.apply("div", j, number[32]), number[32]), b.apply("rem", cell, number[36]))
+        y = b.apply("add", b.apply("mul", b.apply("div", i, number[16]), number[16]), b.apply("div", cell, number[36]))
+        b.store(b.offset(out, number[0]), x)
+        b.store(b.offset(out, number[2]), y)
+    b.if_(cond, inside.block())
+    return function("main", (out, i, j, q), b)
+
+
+def test_the_cells_of_a_tile() -> None:
+    module = module_of(_of_a_cell(5, 0))
+    after = transformed(module, "main", simplify.run, digit_sums.run)
+    assert _divisions(after) == 0
+    for q in (-1, 0, 4, 5):
+        for i, j in ((0, 0), (17, 95), (2**30, 2**30), (-1, 3)):
+            assert observe(after, module, BUFFER, i, j, q) == observe(module.functions["main"], module, BUFFER, i, j, q)
+
+
+@pytest.mark.parametrize(("limit", "least"), [(6, 0), (5, -1)], ids=["the next row", "the row before"])
+def test_cells_of_other_rows_stay(limit: int, least: int) -> None:
+    module = module_of(_of_a_cell(limit, least))
+    assert _divisions(transformed(module, "main", simplify.run, digit_sums.run)) > 0
