@@ -28,6 +28,14 @@ struct Obj {
   ~Obj() { printf("-%g ", v); }
 };
 struct Named { std::string n; std::vector<double> v; int k = 3; };
+struct Told {
+  int k;
+  Told(int k) : k(k) { printf("+%d ", k); }
+  Told(const Told &o) : k(o.k + 10) { printf("c%d ", k); }
+  ~Told() { printf("-%d ", k); }
+};
+struct Point { int x, y; Point(int x, int y = 3) : x(x), y(y) {} };
+struct Plan { Named named[2]; std::pair<std::string, int> pair; Point point; std::vector<Point> points; };
 struct Gone { void operator()(double *p) const { printf("gone "); cudaFree(p); } };
 """
 
@@ -104,6 +112,37 @@ CASES = {
              sum += a[k] * b[k][1]; if (k == 2) continue; sum += 0.5; }
            printf("%g", sum);""",
         "15",
+    ),
+    "lists of objects copy them": (
+        """Told a(1); std::vector<Told> v{a}; Told b[2] = {a, Told(2)}; printf("| ");
+           auto s = std::make_shared<double>(2.5); std::vector<std::shared_ptr<double>> all{s, s}; s.reset();
+           Named n{"n", {1, 2}}; std::array<Named, 2> two{n, {"m", {3}, 4}}; Named moved{std::move(n)};
+           two[0].v[0] = 9; printf("%g %ld %d%g%g%d ", *all[1], all[0].use_count(), (int)n.v.size(), moved.v[0],
+                                   two[0].v[0], two[1].k);""",
+        "+1 c11 c21 -11 c11 +2 | 2.5 2 0194 -2 -11 -21 -1",
+    ),
+    "lists in lists": (
+        """Named n{"n", {1, 2}}; Plan p{{n, {"m", {3}}}, {"p", 7}, {1, 2}, {{4, 5}, Point(6)}};
+           p.named[0].v[1] = 8; std::vector<std::vector<double>> rows = {{1, 2}, {}, {3}};
+           printf("%g %s%d %d %s%d %d%d%d %g%d", n.v[1], p.named[1].n.c_str(), p.named[1].k, (int)p.named[1].v[0],
+                  p.pair.first.c_str(), p.pair.second, p.point.y, p.points[0].x, p.points[1].y, rows[2][0],
+                  (int)rows[1].size());
+           struct Coded { char code[8]; int k; }; Coded c[] = {{"ab", 1}, {"cd"}}; std::array<std::string, 2> s{"ef"};
+           std::vector<std::string> one = {"gh"}; printf(" %s%s%s", c[1].code, s[0].c_str(), one[0].c_str());""",
+        "2 m3 3 p7 243 30 cdefgh",
+    ),
+    "what a loop goes through lasts as long": (
+        """Told a(1); std::vector<int> u{1, 2}, w{3};
+           for (const Told &t : {a, Told(3)}) printf("%d ", t.k);
+           for (const auto &v : {u, w}) for (int k : v) printf("%d ", k);""",
+        "+1 c11 +3 11 3 -3 -11 1 2 3 -1",
+    ),
+    "a vector's own elements, put into it": (
+        """std::vector<std::string> v{"a"}; for (int k = 0; k < 9; k++) v.push_back(v[0] + v.back());
+           for (int k = 0; k < 9; k++) { v.push_back(v[1]); v.emplace_back(v.front()); }
+           v.insert(v.begin() + 1, v[3]); std::vector<int> w(2, 5); w.resize(20, w[1]); w.assign(30, w[19]);
+           printf("%s %s %s %d", v[1].c_str(), v[11].c_str(), v.back().c_str(), w[29]);""",
+        "aaaa aa a 5",
     ),
     "realloc": (
         'float *r = (float *)malloc(8); r[1] = 2; r = (float *)realloc(r, 16); printf("%g", r[1] + r[3]); free(r);',

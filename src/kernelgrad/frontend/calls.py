@@ -299,10 +299,10 @@ def constructor_call(fn: Fn, ptr: Value, c: Cursor) -> None:
     if isinstance(pointee(ptr), Array):
         array = pointee(ptr)
         assert isinstance(array, Array)
-        from .initialize import _part
+        from .initialize import element_at
 
         for k in range(array.count):
-            constructor_call(fn, _part(fn, ptr, k), c)
+            constructor_call(fn, element_at(fn, ptr, k), c)
         return
     if _is_copy(fn, target, c):
         given = next(iter(c.get_arguments()))

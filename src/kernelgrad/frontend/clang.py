@@ -40,7 +40,7 @@ KEEP_GOING = 0x200
 _PRELUDE = str(prelude_dir())
 
 # Value categories and cast kinds in clang's words.
-PRVALUE = 0
+PRVALUE, XVALUE = 0, 2
 CONSTRUCT_EXPRS = (0x6F, 0x70)
 KERNEL_CALL, PSEUDO_DESTRUCTOR, IMPLICIT_ZERO = 0x5B, 0x64, 0x36
 MATERIALIZE, CLEANUPS, RECOVERY, SUBST_TEMPLATE_PARM, ZERO_INIT, DEFAULT_ARG = 0x30, 0x3B, 0x11, 0x09, 0x62, 0x6E
@@ -70,6 +70,11 @@ def statement_class(cursor: Cursor) -> int:
 def is_place(cursor: Cursor) -> bool:
     """Whether the expression denotes an object (an lvalue or xvalue) rather than a value."""
     return (raw_word(cursor) >> 8) & 3 != PRVALUE
+
+
+def is_expiring(cursor: Cursor) -> bool:
+    """Whether the expression denotes an object that may be moved from (an xvalue)."""
+    return (raw_word(cursor) >> 8) & 3 == XVALUE
 
 
 def is_full_expression(cursor: Cursor) -> bool:

@@ -11,12 +11,14 @@ from ..ir.ops import Value
 from ..ir.types import BOOL, I32, Array, Field, Pointer, Scalar, Struct, Type, element_types
 from . import clang
 from .clang import Cursor, Kind, identity
+from .copies import construct_copy, is_by_code
 from .expressions import place, value
+from .lifetimes import full_expression
+from .list_elements import construct_from, convert
 from .literals import string_text
 from .lowering import FunctionLowering as Fn
 from .lowering import Lowering, Place
 from .operators import numeric
-from .types import is_reference
 from .visiting import children_of, fields_of, operand_of
 
 _ADDRESSES = (clang.TypeKind.POINTER, clang.TypeKind.NULLPTR)
@@ -29,8 +31,6 @@ def initialize(fn: Fn, ptr: Value, start: Cursor) -> None:
     """Initialises the object at `ptr` from an expression or a list."""
     type = pointee(ptr)
     if fn.on_host and clang.is_full_expression(start):
-        from .lifetimes import full_expression
-
         with full_expression(fn):
             initialize(fn, ptr, operand_of(start) or start)
         return
@@ -42,7 +42,9 @@ def initialize(fn: Fn, ptr: Value, start: Cursor) -> None:
     elif isinstance(type, Array):
         _array_from(fn, ptr, type, start)
     elif fn.on_host and isinstance(type, Struct) and _converts(fn, start, type):
-        _convert(fn, ptr, start, type)
+        convert(fn, ptr, start, type, [start])
+    elif is_by_code(fn, type) and clang.is_place(start):  # lists do not show the constructors of their elements
+        construct_copy(fn, ptr, place(fn, start).ptr, moves=clang.is_expiring(start))
     else:
         fn.b.store(ptr, fitted(fn, start, type))
 
@@ -51,39 +53,6 @@ def _converts(fn: Fn, c: Cursor, type: Struct) -> bool:
     """Whether a constructor makes an object of something else: lists show their elements as they are written."""
     kind = c.type.get_canonical().kind
     return kind != clang.TypeKind.RECORD or fn.types.lower(c.type, fn.unit.span(c)) != type
-
-
-def _convert(fn: Fn, ptr: Value, c: Cursor, type: Struct) -> None:
-    from .calls import call_function
-
-    given = _category(c.type)
-    found = [m for m in fn.members(type) if m.kind == Kind.CONSTRUCTOR and _takes(m, given)]
-    if len(found) != 1 or found[0].get_definition() is None:
-        raise fn.unsupported(c, f"this conversion to '{type.name}' is not supported", "name the constructor")
-    (param,) = found[0].get_arguments()
-    wanted = fn.types.lower(param.type, fn.unit.span(c))
-    if is_reference(param.type):
-        argument = fn.generic(place(fn, c).ptr)
-    else:
-        argument = fitted(fn, c, wanted) if isinstance(wanted, Pointer) else coerce(fn, value(fn, c), wanted)
-    call_function(fn, found[0].get_definition(), [fn.generic(ptr), argument], fn.unit.span(c))
-
-
-def _takes(constructor: Cursor, given: str) -> bool:
-    params = list(constructor.get_arguments())
-    special = constructor.is_copy_constructor() or constructor.is_move_constructor()
-    return len(params) == 1 and not special and _category(params[0].type) == given
-
-
-def _category(type: clang.Type) -> str:
-    """Of what kind an argument is, and what it must be to be passed: numbers are converted, classes are not."""
-    type = type.get_canonical()
-    while is_reference(type):
-        type = type.get_pointee().get_canonical()
-    if type.kind in (clang.TypeKind.POINTER, clang.TypeKind.CONSTANTARRAY):
-        inside = type.element_type if type.kind == clang.TypeKind.CONSTANTARRAY else type.get_pointee()
-        return f"{inside.get_canonical().spelling.removeprefix('const ')} *"
-    return str(type.spelling.removeprefix("const ")) if type.kind == clang.TypeKind.RECORD else "number"
 
 
 def _unwrap(c: Cursor) -> Cursor:
@@ -133,10 +102,10 @@ def _array_from(fn: Fn, ptr: Value, type: Array, start: Cursor) -> None:
     if text is not None:
         data = text.encode().ljust(type.count, b"\0")
         for k in range(type.count):
-            fn.b.store(_part(fn, ptr, k), fn.constant(data[k], type.element))
+            fn.b.store(element_at(fn, ptr, k), fn.constant(data[k], type.element))
     elif start.kind == Kind.CALL_EXPR:  # an array of objects, each default constructed
         for k in range(type.count):
-            _constructor_call(fn, _part(fn, ptr, k), start)
+            _constructor_call(fn, element_at(fn, ptr, k), start)
     elif clang.is_place(start):  # a copy, as a lambda's or a struct's implicit copy makes
         fn.b.store(ptr, fn.load(place(fn, start)))
     else:
@@ -177,10 +146,13 @@ def _from_list(fn: Fn, ptr: Value, c: Cursor) -> None:
     if alone is not None and isinstance(type, Struct | Array) and _same_record(fn.module, alone, type):
         initialize(fn, ptr, children[0])  # T{other_T}, or char[] = {"text"}
         return
+    if fn.on_host and isinstance(type, Struct) and _has_constructors(fn.module, type):
+        construct_from(fn, ptr, type, c, children)
+        return
     for element, _, path in flat_elements(fn.module, c, type):
         parent = ptr
         for index in path[:-1]:
-            parent = _part(fn, parent, index)
+            parent = element_at(fn, parent, index)
         whole = pointee(parent)
         if element is None and isinstance(whole, Array):
             _zero_rest(fn, parent, whole, path[-1])
@@ -194,7 +166,7 @@ def _from_list(fn: Fn, ptr: Value, c: Cursor) -> None:
 
 def _initialize_part(fn: Fn, parent: Value, index: int, start: Cursor | None) -> None:
     """Initialises one element or member, a bit-field too; without `start` it becomes zero."""
-    whole, target = pointee(parent), _part(fn, parent, index)
+    whole, target = pointee(parent), element_at(fn, parent, index)
     bits = fn.types.bits(whole, index) if isinstance(whole, Struct) else None
     if bits is not None:
         type = BOOL if bits.is_bool else pointee(target)
@@ -209,7 +181,7 @@ def _zero_rest(fn: Fn, ptr: Value, array: Array, first: int) -> None:
     """Zeros from an element to the end of its array."""
     if array.count - first <= _UNROLL:
         for k in range(first, array.count):
-            value_initialize(fn, _part(fn, ptr, k))
+            value_initialize(fn, element_at(fn, ptr, k))
         return
     with fn.b.region() as body:
         k_value = Value(I32, "k")
@@ -268,7 +240,9 @@ def _distribute(module: Lowering, elements: deque[Cursor], type: Type, path: tup
 
 def _same_record(module: Lowering, element: Cursor, part: Type) -> bool:
     """Whether the element initialises the whole part, rather than its first member."""
-    if element.kind == Kind.INIT_LIST_EXPR or element.kind == Kind.STRING_LITERAL:
+    if element.kind == Kind.STRING_LITERAL:
+        return isinstance(part.element, Scalar) if isinstance(part, Array) else _has_constructors(module, part)
+    if element.kind == Kind.INIT_LIST_EXPR:
         return True
     kind = element.type.get_canonical().kind
     if kind not in (clang.TypeKind.RECORD, clang.TypeKind.CONSTANTARRAY):
@@ -276,7 +250,15 @@ def _same_record(module: Lowering, element: Cursor, part: Type) -> bool:
     return module.types.lower(element.type, module.unit.span(element)) == part
 
 
-def _part(fn: Fn, ptr: Value, index: int) -> Value:
+def _has_constructors(module: Lowering, type: Type) -> bool:
+    if not isinstance(type, Struct):
+        return False
+    declaration = module.types.clang_type(type).get_declaration()
+    members = children_of(declaration) or module.unit.instantiated(declaration)
+    return any(m.kind == Kind.CONSTRUCTOR for m in members)
+
+
+def element_at(fn: Fn, ptr: Value, index: int) -> Value:
     if isinstance(pointee(ptr), Struct):
         return fn.b.member(ptr, index)
     return fn.b.offset(fn.b.decay(ptr), fn.constant(index, I32))
@@ -309,7 +291,7 @@ def default_initialize(fn: Fn, ptr: Value, zero: bool = False) -> None:
     type = pointee(ptr)
     if isinstance(type, Array) and isinstance(type.element, Struct):
         for k in range(type.count):
-            default_initialize(fn, _part(fn, ptr, k), zero)
+            default_initialize(fn, element_at(fn, ptr, k), zero)
         return
     if not isinstance(type, Struct):
         if zero:

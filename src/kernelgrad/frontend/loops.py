@@ -16,7 +16,7 @@ from .lowering import Flags, Place
 from .lowering import FunctionLowering as Fn
 from .statements import any_flag, bound, declare_variable, lower_statement, sequence, start_variable
 from .types import is_reference
-from .visiting import children_of
+from .visiting import children_of, operand_of
 
 
 def lower_loop(fn: Fn, c: Cursor) -> None:
@@ -172,6 +172,8 @@ def _container(fn: Fn, c: Cursor) -> Value | None:
     """Where it is; on the host, a temporary lasts as long as the loop."""
     if not fn.on_host:
         return place(fn, c).ptr if clang.is_place(c) else None
+    if clang.is_full_expression(c):
+        c = operand_of(c) or c
     return bound(fn, c).ptr if clang.is_place(c) else temporary(fn, c, extended=True).ptr
 
 
