@@ -220,10 +220,17 @@ template <class T> cudaError_t cudaFuncSetAttribute(T *kernel, cudaFuncAttribute
 template <class T> cudaError_t cudaFuncSetCacheConfig(T *kernel, cudaFuncCache config);
 template <class T> cudaError_t cudaFuncSetSharedMemConfig(T *kernel, cudaSharedMemConfig config);
 template <class T> cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, T *kernel);
+// Suggestions, of which any is right.
 template <class T>
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, T kernel, int threads, size_t shared);
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, T kernel, int threads, size_t shared) {
+  *blocks = threads > 1024 ? 1 : 2048 / threads;
+  return cudaSuccess;
+}
 template <class T>
-cudaError_t cudaOccupancyMaxPotentialBlockSize(int *grid, int *block, T kernel, size_t shared = 0, int limit = 0);
+cudaError_t cudaOccupancyMaxPotentialBlockSize(int *grid, int *block, T kernel, size_t shared = 0, int limit = 0) {
+  *block = limit > 0 && limit < 256 ? limit : 256;
+  return cudaDeviceGetAttribute(grid, cudaDevAttrMultiProcessorCount, 0);
+}
 template <class T>
 cudaError_t cudaLaunchKernel(T *kernel, dim3 grid, dim3 block, void **arguments, size_t shared = 0,
                              cudaStream_t stream = 0);

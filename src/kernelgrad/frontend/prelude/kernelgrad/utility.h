@@ -94,6 +94,30 @@ KG_OPERATION(bit_or, a | b)
 KG_OPERATION(bit_xor, a ^ b)
 #undef KG_OPERATION
 
+template <class T> struct __kg_reverse_iterator {
+  T *_base;  // behind what it leads to
+  constexpr __kg_reverse_iterator(T *base = nullptr) : _base(base) {}
+  constexpr T *base() const { return _base; }
+  constexpr T &operator*() const { return _base[-1]; }
+  constexpr T *operator->() const { return _base - 1; }
+  constexpr T &operator[](long k) const { return _base[-1 - k]; }
+  constexpr __kg_reverse_iterator operator+(long k) const { return __kg_reverse_iterator(_base - k); }
+  constexpr __kg_reverse_iterator operator-(long k) const { return __kg_reverse_iterator(_base + k); }
+  constexpr long operator-(const __kg_reverse_iterator &other) const { return other._base - _base; }
+  constexpr __kg_reverse_iterator &operator++() {
+    --_base;
+    return *this;
+  }
+  constexpr __kg_reverse_iterator operator++(int) { return __kg_reverse_iterator(_base--); }
+  constexpr __kg_reverse_iterator &operator--() {
+    ++_base;
+    return *this;
+  }
+  constexpr bool operator==(const __kg_reverse_iterator &other) const { return _base == other._base; }
+  constexpr bool operator!=(const __kg_reverse_iterator &other) const { return _base != other._base; }
+  constexpr bool operator<(const __kg_reverse_iterator &other) const { return other._base < _base; }
+};
+
 template <class T, size_t n> struct array {
   typedef T value_type;
   typedef size_t size_type;
@@ -114,6 +138,12 @@ template <class T, size_t n> struct array {
   constexpr const T *begin() const { return _data; }
   constexpr T *end() { return _data + n; }
   constexpr const T *end() const { return _data + n; }
+  constexpr const T *cbegin() const { return _data; }
+  constexpr const T *cend() const { return _data + n; }
+  constexpr __kg_reverse_iterator<T> rbegin() { return __kg_reverse_iterator<T>(end()); }
+  constexpr __kg_reverse_iterator<T> rend() { return __kg_reverse_iterator<T>(begin()); }
+  constexpr __kg_reverse_iterator<const T> rbegin() const { return __kg_reverse_iterator<const T>(end()); }
+  constexpr __kg_reverse_iterator<const T> rend() const { return __kg_reverse_iterator<const T>(begin()); }
   constexpr size_t size() const { return n; }
   constexpr bool empty() const { return n == 0; }
   constexpr void fill(const T &value) {
