@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from arena_cases import CASES, CHAIN, ENDS, LEAVING, by_w, by_x, ends_by_what_reverses_give
+from arena_cases import AROUND, CASES, CHAIN, ENDS, LEAVING, by_w, by_x, ends_by_what_reverses_give
 from in_source_cases import BODY, POINTER
 from kernelgrad.errors import KernelGradError
 from kernelgrad.ir.parser import parse_module
@@ -168,3 +168,9 @@ def test_refused_at_the_line(old: str, new: str, problem: str, line: int) -> Non
     with pytest.raises(KernelGradError, match=problem) as caught:
         kg.compile(text)["forward"]
     assert f":{line}:" in str(caught.value)
+
+
+def test_a_program_that_passes_the_middle_of_its_memory() -> None:
+    out = np.zeros(18)
+    kg.compile(AROUND)["run"](out, 16, device="cpu")
+    np.testing.assert_array_equal(out, [1, *[0] * 16, 1])

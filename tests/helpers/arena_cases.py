@@ -153,6 +153,33 @@ __global__ void locked(const double *x, double *y, int n, int *lock, double *sum
 }
 """
 )
+AROUND = (
+    HEAD
+    + r"""
+__device__ double chain(double x, int n) {
+    for (int k = 0; k < n; k++) x = sin(x) * 1.01;
+    return x;
+}
+__global__ void middle(double *x, void **tape, double *dx, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, count = gridDim.x * blockDim.x;
+    if (i == 0) x[-1] += 1;
+    if (i == count - 1) x[count] += 1;
+    tape[i] = __enzyme_augmentfwd(chain, x[i], n);
+    dx[i] = __enzyme_reverse(chain, x[i], n, 1.0, tape[i]);
+}
+int run(double *out, int n) {
+    double *x, *dx;
+    void **tape;
+    cudaMalloc(&x, (n + 2) * sizeof(double));
+    cudaMalloc(&dx, n * sizeof(double)); cudaMalloc(&tape, n * sizeof(void *));
+    cudaMemset(x, 0, (n + 2) * sizeof(double));
+    middle<<<2, n / 2>>>(x + 1, tape, dx, 400);
+    cudaMemcpy(out, x, (n + 2) * sizeof(double), cudaMemcpyDeviceToHost);
+    cudaFree(x); cudaFree(dx); cudaFree(tape);
+    return 0;
+}
+"""
+)
 W = 1.01
 
 
@@ -305,6 +332,15 @@ def with_a_lock(xp: Any) -> None:
     assert int(on_host(lock)[0]) == 0
 
 
+def written_around(xp: Any) -> None:
+    """What a launch that is undone wrote before and behind the parts of arrays that it was given."""
+    module, count = kg.compile(AROUND), 16
+    x, dx = xp.full(count + 2, 0.25), xp.zeros(count)
+    module["middle"][2, 8](x[1:-1], xp.zeros(count, np.uint64), dx, 400)
+    np.testing.assert_array_equal(on_host(x), [1.25] + [0.25] * count + [1.25])
+    np.testing.assert_allclose(on_host(dx), by_x(np.full(count, 0.25), W, 400), rtol=1e-10)
+
+
 CASES: dict[str, Callable[[Any], None]] = {
     f.__name__.replace("_", " "): f
     for f in (
@@ -313,6 +349,7 @@ CASES: dict[str, Callable[[Any], None]] = {
         handed_on_and_used_later,
         grows_within_a_launch,
         while_loops,
+        written_around,
         with_a_lock,
     )
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ..host.record import Tape
 from ..host.steps import CopyStep, FillStep, LaunchStep
 from ..ir.types import Scalar, Type
 from ..kernel import Kernel
+from ..runtime.arrays import ArrayView
 from ..runtime.config import Launch
 from ..runtime.devices import check, current, driver
 from .memory import Allocation, Memory, read_bytes, write_bytes
@@ -24,6 +25,7 @@ BITS = "the bits of a floating-point number that may have an adjoint are used as
 _PAGE = 1 << 20
 _BYTE = np.dtype("u1")
 _ARENA = 1 << 14
+T = TypeVar("T")
 
 
 class Machine:
@@ -104,10 +106,17 @@ class Machine:
     # ---- launches
 
     def launch(self, kernel: Kernel, launch: Launch, args: tuple[Any, ...], span: Span) -> None:
+        given = [_each(a, Cell, lambda cell: cell.number) for a in args]
+        if kernel.function.stacks or kernel.function.arena:  # it may be undone, and what it wrote on either side
+            given = [_each(a, ArrayView, self._with_what_is_around) for a in given]
         with told_at(span):
-            kernel[launch.grid, launch.block, launch.shared_bytes, launch.stream](
-                *(_each_cell(a, lambda cell: cell.number) for a in args)
-            )
+            kernel[launch.grid, launch.block, launch.shared_bytes, launch.stream](*given)
+
+    def _with_what_is_around(self, array: ArrayView) -> ArrayView:
+        found = self.memory.find(array.address)
+        if found is None or not array.nbytes:
+            return array
+        return array._replace(around=(array.address - found.start, found.end - array.address - array.nbytes))
 
     def run_native(self, kernel: Kernel, args: tuple[Any, ...], span: Span) -> None:
         """A stretch of the host's own."""
@@ -222,7 +231,7 @@ class Recording(Machine):
         self.tape.owners.append((allocation.device, allocation.owner))
 
     def launch(self, kernel: Kernel, launch: Launch, args: tuple[Any, ...], span: Span) -> None:
-        passed = tuple(_each_cell(a, lambda cell: cell.array) for a in args)
+        passed = tuple(_each(a, Cell, lambda cell: cell.array) for a in args)
         with told_at(span):
             step = ProgramLaunch(kernel, launch, passed, self.memory)
             if self.tape.store.budget is None:
@@ -238,13 +247,13 @@ def _are_floats(dtype: Any) -> bool:
     return dtype.kind == "f" if isinstance(dtype, np.dtype) else True
 
 
-def _each_cell(value: Any, of: Callable[[Cell], Any]) -> Any:
-    """A launch's argument with something in place of cells."""
-    if isinstance(value, Cell):
+def _each(value: Any, kind: type[T], of: Callable[[T], Any]) -> Any:
+    """A launch's argument with something in place of what is of a kind."""
+    if isinstance(value, kind):
         return of(value)
     if isinstance(value, dict):
-        return {name: _each_cell(part, of) for name, part in value.items()}
-    return [_each_cell(part, of) for part in value] if isinstance(value, list) else value
+        return {name: _each(part, kind, of) for name, part in value.items()}
+    return [_each(part, kind, of) for part in value] if isinstance(value, list) else value
 
 
 class ProgramLaunch(LaunchStep):

@@ -15,7 +15,8 @@ from ..errors import LaunchError
 from ..ir.ops import Function
 from .arguments import Placement, Supplied
 from .config import Launch
-from .launch import BoundArguments
+from .launch import BoundArguments, Buffer
+from .reach import known, reaching
 from .scratch import Scratch, available_bytes, is_captured
 
 HEADER = 256  # as in `autodiff/requested`
@@ -129,8 +130,8 @@ def run_until_it_fits(
             f"{kernel.name}: how long the tapes of its derivatives are is known when it has run, for which the host"
             " waits, which it cannot while a CUDA graph is captured"
         )
-    written = [b for b in bound.buffers if _root(b.name) in kernel.written or b.name in kernel.written]
-    spans = [(b.address, b.nbytes) for b in written] + kernel.variable_spans(device, stream)
+    written = [_whole(b) for b in reaching(kernel.function, launch, bound).buffers if _is_written(b.name, kernel)]
+    spans = dict.fromkeys((*written, *kernel.variable_spans(device, stream)))
     saved = [(address, Scratch(nbytes, device, stream).copy_from(address)) for address, nbytes in spans]
     counted = Tapes.counted(device, stream)
     while True:
@@ -221,6 +222,16 @@ def notes(function: Function) -> list[str]:
 def _threads(launch: Launch) -> int:
     x, y, z = (g * b for g, b in zip(launch.grid, launch.block, strict=True))
     return x * y * z
+
+
+def _whole(buffer: Buffer) -> tuple[int, int]:
+    """All that a launch may touch there, as an address and bytes."""
+    before, behind = known(buffer.name, buffer.around)
+    return buffer.address - before, before + buffer.nbytes + behind
+
+
+def _is_written(name: str, kernel: Any) -> bool:
+    return name in kernel.written or _root(name) in kernel.written
 
 
 def _root(name: str) -> str:
