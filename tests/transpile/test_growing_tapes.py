@@ -28,6 +28,18 @@ def test_prints_what_python_does(text: str, lines: int, capsys: pytest.CaptureFi
     assert len(wanted.splitlines()) == lines
 
 
+@needs_gxx
+def test_structs_that_hold_tapes(capsys: pytest.CaptureFixture[str]) -> None:
+    text = TAPES.replace("extern int enzyme_const;", "struct Kept { int n; void *of[2]; };")
+    text = text.replace("void **tape, const int *n", "Kept *tape, const int *n")
+    text = text.replace("tape[i] = made(", "tape[i].of[1] = made(").replace(", tape[i]);", ", tape[i].of[1]);")
+    text = text.replace("(x, w, dw, tape, n", "(x, w, dw, (Kept *)tape, n").replace(
+        "dw, tape + 1, n", "dw, (Kept *)tape + 1, n"
+    )
+    kg.compile(text, name="tapes.cu")["main"](device="cpu")
+    assert run_program(transpiled(kg.compile(text, name="tapes.cu"))) == capsys.readouterr().out
+
+
 def test_launches_pass_the_arena_on() -> None:
     text = transpiled(kg.compile(TAPES, name="tapes.cu"))
     assert "kg::launch_with_tapes(forward, 1, count, 0, nullptr, 0, x, w, dw, tape, n);" in text
@@ -45,6 +57,7 @@ def test_nvcc_builds_it(text: str, tmp_path: Path) -> None:
 REFUSED = {
     "not visible": ("forward<<<1, count>>>(x, w, dw, tape, n);", "auto kernel = forward;", 44),
     "'forward' casts const away": ("tape[i] = made(", "*(double *)x += 1; tape[i] = made(", 44),
+    "casts a 'void": ("tape[i] = made(", "if (!n) *(double *)tape[i] = 1; tape[i] = made(", 44),
     "uses the variable 'seen'": ("tape[i] = made(", "seen = i; tape[i] = made(", 44),
 }
 

@@ -68,11 +68,15 @@ _NAMES = (Kind.DECL_REF_EXPR, Kind.MEMBER_REF_EXPR, Kind.CALL_EXPR)
 def check_undone(unit: Unit, kernel: Cursor, launch: Cursor) -> None:
     """What is not copied must not change."""
     span, problem = unit.span(launch), f"'{kernel.spelling}' keeps values of loops"
+    holds_tapes = any(_leads_to_void(p.type) for p in kernel.get_arguments())
     for function in _reached(kernel):
         for c in walk(function):
             if (used := _changing(c)) is not None:
                 problem = f"{problem}, and uses the variable '{used}': cannot be transpiled"
                 raise UnsupportedError(problem, span, "pass it to the kernel as a pointer")
+            if holds_tapes and _casts_from_void(c):
+                problem = f"{problem}, and its launches may be made again: '{function.spelling}' casts a 'void *'"
+                raise UnsupportedError(f"{problem}: cannot be transpiled", span, "pass what it writes as what it is")
             if _casts_const_away(c):
                 problem = f"{problem}, and its launches may be made again: '{function.spelling}' casts const away"
                 raise UnsupportedError(f"{problem}: cannot be transpiled", span, "pass what it writes without const")
@@ -141,17 +145,48 @@ def _may_change(variable: Cursor) -> bool:
     return of_device and not variable.type.is_const_qualified() and not variable.spelling.startswith("enzyme_")
 
 
+def _casts_from_void(c: Cursor) -> bool:
+    """To what may be written."""
+    to = c.type.get_canonical()
+    if c.kind not in (*_CASTS, Kind.CXX_STATIC_CAST_EXPR, Kind.CXX_REINTERPRET_CAST_EXPR) or not _is_pointer(to):
+        return False
+    given = [k.type.get_canonical() for k in children_of(c) if k.kind.is_expression()]
+    return not _is_void_pointer(to) and not to.get_pointee().is_const_qualified() and any(map(_is_void_pointer, given))
+
+
 def _leads_further(type: clang.Type) -> bool:
     """Whether a parameter has pointers behind a pointer, or inside; tapes are known otherwise."""
     type = type.get_canonical()
-    if type.kind == TypeKind.POINTER:
-        pointee = type.get_pointee().get_canonical()
-        if pointee.kind == TypeKind.POINTER and pointee.get_pointee().kind == TypeKind.VOID:
-            return False
-        return pointee.kind == TypeKind.POINTER or (pointee.kind == TypeKind.RECORD and _holds_pointers(pointee))
-    return type.kind == TypeKind.RECORD and _holds_pointers(type)
+    if type.kind == TypeKind.RECORD:
+        return any(_leads_further(f.type) or _is_typed_pointer(f.type) for f in type.get_fields())
+    inside = _pointee(type)
+    return inside is not None and (_is_typed_pointer(inside) or _leads_further(inside))
 
 
-def _holds_pointers(type: clang.Type) -> bool:
-    fields = [f.type.get_canonical() for f in type.get_fields()]
-    return any(f.kind == TypeKind.POINTER or (f.kind == TypeKind.RECORD and _holds_pointers(f)) for f in fields)
+def _leads_to_void(type: clang.Type) -> bool:
+    """Whether there are tapes, or what may be something else, behind or inside of a parameter."""
+    type = type.get_canonical()
+    if type.kind == TypeKind.RECORD:
+        return any(_is_void_pointer(f.type) or _leads_to_void(f.type) for f in type.get_fields())
+    inside = _pointee(type)
+    return inside is not None and (_is_void_pointer(inside) or _leads_to_void(inside))
+
+
+def _pointee(type: clang.Type) -> clang.Type | None:
+    """Of a pointer or of an array."""
+    type = type.get_canonical()
+    if type.kind == TypeKind.CONSTANTARRAY:
+        return type.element_type
+    return type.get_pointee() if _is_pointer(type) else None
+
+
+def _is_pointer(type: clang.Type) -> bool:
+    return bool(type.get_canonical().kind == TypeKind.POINTER)
+
+
+def _is_void_pointer(type: clang.Type) -> bool:
+    return _is_pointer(type) and type.get_canonical().get_pointee().get_canonical().kind == TypeKind.VOID
+
+
+def _is_typed_pointer(type: clang.Type) -> bool:
+    return _is_pointer(type) and not _is_void_pointer(type)
