@@ -55,6 +55,9 @@ CASES = {
         x[0] = 1 / (n - 4);  // here""",
     "memcpy between places that overlap": """
         memcpy(x, x + 1, 8);  // here""",
+    "there is no memory for 18446744073709551612 bytes": """
+        float *d;
+        cudaMalloc(&d, (n - 5) * sizeof(float));  // here""",
     "an event that was not recorded": """
         cudaEvent_t a; cudaEventCreate(&a); float ms;
         cudaEventElapsedTime(&ms, a, a);  // here""",

@@ -15,6 +15,7 @@ from ..runtime.scratch import Scratch
 Kind = Literal["host", "device", "managed", "stack", "static", "argument"]
 
 _ALIGNED = 256
+_MOST = 1 << 47  # bytes that have addresses
 _FREED_BY = {"host": "free or delete", "device": "cudaFree"}
 
 
@@ -56,6 +57,8 @@ class Memory:
     def allocate(self, nbytes: int, kind: Kind, span: Span, pinned: bool = False) -> Allocation:
         device = self.device if kind == "device" else None
         try:
+            if nbytes >= _MOST:  # a size below zero, too
+                raise MemoryError
             owner = Scratch(nbytes + _ALIGNED, device, 0).zero()
         except MemoryError:
             raise ProgramError(f"there is no memory for {nbytes} bytes", span) from None
