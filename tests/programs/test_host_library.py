@@ -144,6 +144,16 @@ CASES = {
            printf("%s %s %s %d", v[1].c_str(), v[11].c_str(), v.back().c_str(), w[29]);""",
         "aaaa aa a 5",
     ),
+    "parts of vectors": (
+        """std::vector<std::string> v(2, "a"); v.insert(v.end(), 2, "b"); std::vector<std::string> w = {"c", "d"};
+           v.insert(v.begin() + 1, w.begin(), w.end()); v.insert(v.begin(), {"e", "f"});
+           v.erase(v.begin(), v.begin() + 1);
+           v.erase(std::remove_if(v.begin(), v.end(), [](const std::string &s) { return s == "b"; }), v.end());
+           for (const auto &s : v) printf("%s", s.c_str());
+           std::vector<int> k; k.assign({1, 2}); k.insert(k.begin(), 3, k[1]); int p, q;
+           std::tie(p, q) = std::make_pair(k[0], (int)k.size()); printf(" %d %d", p, q);""",
+        "facda 2 5",
+    ),
     "realloc": (
         'float *r = (float *)malloc(8); r[1] = 2; r = (float *)realloc(r, 16); printf("%g", r[1] + r[3]); free(r);',
         "2",
