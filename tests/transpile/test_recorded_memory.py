@@ -102,3 +102,35 @@ int main() {
 @needs_gxx
 def test_two_gradients_of_one_host_function() -> None:
     assert run_program(transpiled(kg.compile(TWO, name="two.cu"))) == "0.25 0.375 6.5 6.5\n"
+
+
+@needs_gxx
+def test_what_a_loop_writes_first_and_a_copy_last_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    """The loop runs again in the reverse, over memory whose size nobody knows."""
+    text = r"""
+    #include <cstdio>
+    template <typename... A> void __enzyme_autodiff(A...);
+    extern int enzyme_const;
+    __global__ void squares(double *x, int n) {
+        int i = threadIdx.x;
+        if (i < n) x[i] += x[i] * x[i];
+    }
+    void run(double *x, double *to, int n) {
+        for (int i = 0; i < n; i++) to[i] = i * x[i];
+        double *d;
+        cudaMalloc(&d, n * sizeof(double));
+        cudaMemcpy(d, to, n * sizeof(double), cudaMemcpyHostToDevice);
+        squares<<<1, 32>>>(d, n);
+        cudaMemcpy(to + 1, d + 1, (n - 2) * sizeof(double), cudaMemcpyDeviceToHost);
+        cudaFree(d);
+    }
+    int main() {
+        double x[4] = {1, 2, 3, 4}, dx[4] = {}, to[4], dto[4] = {1, 1, 1, 1};
+        __enzyme_autodiff((void *)run, x, dx, to, dto, enzyme_const, 4);
+        for (int i = 0; i < 4; i++) printf("%g %g %g ", dx[i], to[i], dto[i]);
+    }
+    """
+    kg.compile(text, name="memory.cu")["main"](device="cpu")
+    told = capsys.readouterr().out
+    assert told == "0 0 0 5 6 0 26 42 0 3 12 0 "
+    assert run_program(transpiled(kg.compile(text, name="memory.cu"))) == told

@@ -23,6 +23,7 @@ struct Recording {
         int writers;
         bool kept;           // what a loop overwrites of it is kept one by one
         bool reals;          // it holds integers that are differentiated by
+        bool written_again;  // by a step that runs again in the reverse
     };
     struct Saved {
         char *start;
@@ -71,7 +72,7 @@ struct Recording {
     char *add_block(void *start, size_t nbytes, bool is_on_device, bool own, void *shadow = nullptr)
     {
         char *at = (char *)start;
-        blocks[at] = Block{at, nbytes, is_on_device, own, false, false, (char *)shadow, 0, false, false};
+        blocks[at] = Block{at, nbytes, is_on_device, own, false, false, (char *)shadow, 0, false, false, false};
         return at;
     }
     char *allocate(size_t nbytes, bool is_on_device, bool is_managed = false)
@@ -312,7 +313,8 @@ struct Recording {
         Block &block = block_of(to);
         record(nullptr, false);
         ++block.writers;
-        if (block.reread) save((char *)to, nbytes, block.on_device);
+        bool is_last = block.written_again && block.nbytes == unknown; // what was there before comes again
+        if (block.reread || is_last) save((char *)to, nbytes, block.on_device);
         if (block.reals) reverses([=] { zero(shadow((char *)to), nbytes, block_of(to).on_device); });
     }
     // A step that writes somewhere behind pointers, and may run again. Whether it must tell what it overwrites, which
@@ -329,6 +331,7 @@ struct Recording {
             Block &block = block_of(memory);
             bool is_last = ++block.writers > 1 && !block.own && again;
             block.kept = block.nbytes == unknown && (block.reread || is_last);
+            block.written_again = block.written_again || again;
             if (block.kept && !can_tell)
                 throw std::runtime_error(std::string(where) + ": memory of the caller's on the host is overwritten, "
                                          "whose size is not known: use memory that the function allocates");
