@@ -174,3 +174,39 @@ def test_spaces_of_web_pages_become_plain_ones() -> None:
     text += 'const char *name = "a\N{NO-BREAK SPACE}b";\n'
     written = transpiled(kg.compile(text, name="page.cu"))
     assert "(double *x, double *d) { " in written and '"a\N{NO-BREAK SPACE}b"' in written
+
+
+MACROS = r"""
+#include <cstdio>
+#define R 2
+#define T 3
+#define N 4
+#define check(e) (e)
+template <typename... A> void __enzyme_autodiff(A...);
+extern int enzyme_const;
+__global__ void powers(double *x, int n) {
+    int i = threadIdx.x;
+    double s = x[i % N];
+    for (int k = 0; k < n; k++) s *= x[i];
+    if (i < N) x[i] = s * R;
+}
+void run(double *x, int n) {
+    double *d;
+    check(cudaMalloc(&d, N * sizeof(double)));
+    check(cudaMemcpy(d, x, N * sizeof(double), cudaMemcpyHostToDevice));
+    for (int t = 0; t < T; t++) powers<<<1, N>>>(d, n);
+    check(cudaMemcpy(x, d, N * sizeof(double), cudaMemcpyDeviceToHost));
+    cudaFree(d);
+}
+int main() {
+    double x[N] = {0.1, 0.2, 0.3, 0.4}, dx[N] = {1, 1, 1, R};
+    __enzyme_autodiff((void *)run, x, dx, enzyme_const, 1);
+    for (int i = 0; i < N; i++) printf("%g %g\n", x[i], dx[i]);
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+def test_macros_that_are_called_as_what_is_generated(capsys: pytest.CaptureFixture[str]) -> None:
+    kg.compile(MACROS)["main"](device="cpu")
+    assert run_program(transpiled(kg.compile(MACROS))) == capsys.readouterr().out

@@ -179,11 +179,22 @@ class _Program:
 
     def _generated(self) -> str:
         handles = [handle.text for handle in self.handles.values()]
-        pieces = [self._prototypes(), *self.kernels.texts(), *self.functions.texts(), *handles, *self.instances.texts()]
-        pieces += [self.stacks.text()] if self.stacks.is_used else []
+        own = [*self.kernels.texts(), *self.functions.texts(), *handles]
+        stacks = [self.stacks.text()] if self.stacks.is_used else []
+        hidden, shown = self._without_macros([*own, *stacks])
+        around = [hidden, *stacks, shown] if hidden and stacks else stacks
+        own = [hidden, *own, shown] if hidden else own
+        pieces = [self._prototypes(), *own, *self.instances.texts(), *around]
         if any("__host__ __device__ auto" in p or "__host__ __device__ void execute" in p for p in pieces):
             pieces = [_OF_HOST.sub("[[maybe_unused]] static ", p) for p in pieces]
         return f"{_DECLARED}{joined(pieces)}\n"
+
+    def _without_macros(self, pieces: list[str]) -> tuple[str, str]:
+        """What comes before and behind them, so that names are not taken for the file's macros (`#define R 2`)."""
+        words = {word for piece in pieces for word in re.findall(r"\w+", piece)}
+        names = [n for n in dict.fromkeys(re.findall(r"^\s*#\s*define\s+(\w+)", self.unit.text, re.M)) if n in words]
+        before = "".join(f'#pragma push_macro("{name}")\n#undef {name}\n' for name in names)
+        return before, "".join(f'#pragma pop_macro("{name}")\n' for name in names)
 
     def _prototypes(self) -> str:
         """Of functions that what is generated calls, and that come later."""
