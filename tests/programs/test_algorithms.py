@@ -7,6 +7,7 @@ import pytest
 
 import kernelgrad as kg
 from host_functions import check, numbers
+from kernelgrad.errors import ProgramError
 
 PROGRAM = r"""
 #include <algorithm>
@@ -87,3 +88,46 @@ def test_their_gradients() -> None:
     }
     """
     check(source, "run", "x", (numbers(9) + np.arange(9) % 3, 9))
+
+
+LISTS = r"""
+#include <deque>
+#include <list>
+double after_the_first(double *x, int n) {
+  std::deque<double> d(x, x + n);
+  double &second = d[1];
+  d.pop_front();
+  return second * second;
+}
+double after_one_more(double *x, int n) {
+  std::list<double> l(x, x + n);
+  auto it = l.begin();
+  ++it;
+  l.insert(l.begin(), 5.0);
+  return *it;
+}
+double kept(double *x, int n) {
+  std::list<double> l(x, x + n);
+  for (auto it = l.begin(); it != l.end();) if (*it < 2) it = l.erase(it); else ++it;
+  double s = 0;
+  for (double v : l) s += v * v;
+  std::deque<double> a(x, x + n), b(a);
+  if (a != b) s = -1;
+  a.pop_front(); a.push_back(3); a.push_front(4); std::swap(a, b);
+  return s + b.front() * b.back() + (a == b);
+}
+"""
+
+
+@pytest.mark.parametrize(("name", "line"), [("after_the_first", 8), ("after_one_more", 15)])
+def test_what_led_to_elements_of_lists_does_not_lead_to_others(name: str, line: int) -> None:
+    with pytest.raises(
+        ProgramError, match=rf"lists.cu:{line}:10: error: reads memory that was freed in line {line - 1}"
+    ):
+        kg.compile(LISTS, name="lists.cu")[name](numbers(5), 5)
+
+
+def test_lists_and_deques() -> None:
+    x, d_x = np.arange(1.0, 6.0), np.zeros(5)
+    assert kg.gradient(kg.compile(LISTS)["kept"], "x").execute(x, 5, d_x) == 66
+    assert d_x.tolist() == [0, 4, 6, 8, 10]
