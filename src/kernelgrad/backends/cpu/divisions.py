@@ -1,10 +1,17 @@
 """Note [Conditional divisions]: a workaround for a miscompilation in LLVM 22.1.
 
-A division is not speculated unless its divisor is a constant. Under a condition in which iterations differ, one of
-which only the first lane's quotient is wanted, since its operands are the same in all iterations and it goes into an
-address, is done only where the first lane's condition holds; the other lanes then use an address that was never
-computed. Which CPUs that happens for depends on costs. Such divisions of up to 32 bits are done in doubles, which
-gives the same quotients and may move out of the loop. Those of 64 bits are passed through an empty piece of assembly.
+A division is not speculated unless its divisor is a constant. One in a branch inside of a vectorised loop is done for
+the lanes whose condition holds. Where LLVM finds that the addresses of all iterations follow from the first one's, as
+in `p[(y + h) % h * w + x]` (the row is the same for all x) or `p[i / w * w + i % w + 1]` (the place is i + 1), it
+computes the first lane's address alone, from a quotient that the first lane may not have. Which CPUs that happens for
+depends on costs. What is a branch, and what goes into an address, is known to LLVM alone, after it has unrolled loops,
+threaded jumps and forwarded what memory holds. So it does not see what any quotient or remainder is: they are xored
+with a zero that comes out of an empty piece of assembly at the function's start, and addresses that they go into are
+computed for every lane.
+
+Where this file can tell that a row of threads, or a loop's iterations, share a quotient of up to 32 bits, such a
+division in a branch is done in doubles: the same quotient, which may move out of the loop, so that addresses stay
+consecutive.
 """
 
 from __future__ import annotations
@@ -17,17 +24,19 @@ from ...ir.traverse import blocks, operands, walk
 from ...ir.types import F64, Scalar
 from . import llvm_types as lt
 from .convert import convert
+from .frame import Frame
 from .scalars import ROWS, Application
 from .workarounds import address_parts, opaque
 
 _DIVISIONS = ("div", "rem")
+_IN_DOUBLES = 32  # bits
 
 
 def conditional_divisions(function: Function) -> frozenset[Apply]:
     """Divisions into addresses, under conditions inside of loops (or the loop over threads) that do not change them."""
     ops = list(walk(function.body))
     constants = {op.result for op in ops if isinstance(op, Constant)}
-    divisions = {op for op in ops if isinstance(op, Apply) and op.fn in _DIVISIONS and _is_int(op)}
+    divisions = {op for op in ops if isinstance(op, Apply) and is_division(op) and _fits_doubles(op)}
     divisions = {op for op in divisions if op.args[1] not in constants}
     if not divisions:
         return frozenset()
@@ -48,6 +57,10 @@ def _uniform_in_rows(ops: list[Op]) -> set[Value]:
 
 def _is_int(op: Apply) -> bool:
     return isinstance(op.result.type, Scalar) and op.result.type.kind in ("int", "uint")
+
+
+def _fits_doubles(op: Apply) -> bool:
+    return isinstance(op.result.type, Scalar) and op.result.type.bits <= _IN_DOUBLES
 
 
 def _invariant(body: Block, uniform: set[Value]) -> set[Apply]:
@@ -73,9 +86,28 @@ def _invariant(body: Block, uniform: set[Value]) -> set[Apply]:
     return found
 
 
-def divide(fn: str, call: Application) -> ir.Value:
-    if call.scalar.bits > 32:
-        return opaque(call.b, ROWS[fn](call))
+def is_division(op: Apply) -> bool:
+    return op.fn in _DIVISIONS and _is_int(op)
+
+
+def divide(frame: Frame, op: Apply, call: Application) -> ir.Value:
+    if op in frame.conditional_divisions:
+        return _in_doubles(op.fn, call)
+    result = ROWS[op.fn](call)
+    return result if isinstance(call.args[1], ir.Constant) else _unseen(frame, result)
+
+
+def _unseen(frame: Frame, value: ir.Value) -> ir.Value:
+    """The same value, which LLVM does not know to be."""
+    if frame.unseen_zero is None:
+        with frame.b.goto_block(frame.allocas):
+            frame.unseen_zero = opaque(frame.b, lt.i64(0))
+    with frame.b.goto_block(frame.allocas):
+        zero = frame.b.trunc(frame.unseen_zero, value.type) if value.type != lt.I64 else frame.unseen_zero
+    return frame.b.xor(value, zero)
+
+
+def _in_doubles(fn: str, call: Application) -> ir.Value:
     b, (x, y) = call.b, call.args
     by_zero = b.icmp_unsigned("==", y, ir.Constant(y.type, 0))
     y = b.select(by_zero, ir.Constant(y.type, 1), y)

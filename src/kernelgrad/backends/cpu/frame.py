@@ -118,6 +118,7 @@ class Frame:
     row: Row | None = None  # the blocks to run, where a row of them is run at once (Note [Rows] in `loops`)
     known: dict[Value, ir.Value] = field(default_factory=dict)  # what need not be computed
     conditional_divisions: frozenset[Apply] = frozenset()
+    unseen_zero: ir.Value | None = None  # Note [Conditional divisions]: i64
     summed: Mapping[Op, Invariants] = field(default_factory=dict)  # Note [Totals]
     ordered: frozenset[Op] = frozenset()  # Note [Interleaved accesses]
     alone: frozenset[Op] = frozenset()  # atomics on memory that no other worker sees

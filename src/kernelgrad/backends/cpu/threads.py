@@ -48,6 +48,7 @@ from .scalars import TABLE, Application, apply
 from .workarounds import masks, opaque, settled
 
 WARP_SIZE = 32
+_DIVISIONS = ("div", "rem")
 
 
 def emit_ops(frame: Frame, ops: tuple[Op, ...] | list[Op]) -> None:
@@ -84,10 +85,10 @@ def _undef(frame: Frame, op: Undef) -> None:
     frame.values[op.result] = lt.zero(op.result.type)
 
 
-def _divide(fn: str, call: Application) -> ir.Value:
-    from .divisions import divide
+def _divide(frame: Frame, op: Apply, call: Application) -> ir.Value:
+    from .divisions import divide, is_division
 
-    return divide(fn, call)
+    return divide(frame, op, call) if is_division(op) else apply(TABLE, op.fn, call)
 
 
 def _apply(frame: Frame, op: Apply) -> None:
@@ -97,8 +98,7 @@ def _apply(frame: Frame, op: Apply) -> None:
     args = tuple(frame.get(a) for a in op.args)
     types = tuple(a.type for a in op.args)
     call = Application(frame.b, args, types, op.result.type, op in frame.nowrap)
-    divided = op in frame.conditional_divisions
-    result = _divide(op.fn, call) if divided else apply(TABLE, op.fn, call)
+    result = _divide(frame, op, call) if op.fn in _DIVISIONS else apply(TABLE, op.fn, call)
     if op.result in frame.address_parts and masks(op, args) and not isinstance(result, ir.Constant):
         result = opaque(frame.b, result)  # Note [Masked indices]
     frame.values[op.result] = result
