@@ -193,5 +193,4 @@ class Differentiated:
 
 def compiled(forms: Forms) -> tuple[Executable, ...]:
     """The machine code of all kernels of these forms that have run so far."""
-    finished = [k for variant in forms.made.values() for k in vars(variant).get("kernels", ())]
-    return tuple(executable for kernel in finished for executable in kernel.compiled)
+    return tuple(executable for kernel in forms.kernels for executable in kernel.compiled)

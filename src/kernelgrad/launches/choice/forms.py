@@ -67,6 +67,12 @@ class Forms:
             self._gathers = Gathers(self.kernel, self.derivations)
         return self._gathers
 
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Those of all launches so far: of the variants, and of gathers."""
+        finished = [kernel for variant in self.made.values() for kernel in vars(variant).get("kernels", ())]
+        return (*finished, *(() if self._gathers is None else self._gathers.kernels))
+
     def variant(self, wanted: tuple[str, ...] | None = None, facts: Facts | None = None) -> Variant:
         """`wanted`: the listed parameters whose adjoint was given; `facts`: what holds for the launch."""
         listed = self._listed(wanted)

@@ -216,6 +216,11 @@ class Gathers:
         for part, own in gather_parts.parts(gather, box):
             yield self._kernel(part, key), gather_parts.launch_of(own), numbers(own, launch)
 
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Those of all launches so far."""
+        return tuple(kernel for kernel in (*self._kernels.values(), *self._stages.values()) if kernel is not None)
+
     def _kernel(self, part: Gather, key: PatternKey) -> Kernel:
         if (part, key) not in self._kernels:
             self._kernels[part, key] = self._finished(part, key)

@@ -24,7 +24,7 @@ from ....analysis.tuning import Totals
 from ....ir.builder import pointee
 from ....ir.ops import Apply, For, Function, If, Load, Member, Offset, Op, PtrCast, Value
 from ....ir.traverse import blocks, operands, walk
-from ....ir.types import F32, F64, Scalar
+from ....ir.types import F32, F64, Scalar, Type
 from ....transforms.unroll import trips
 from .conditions import Conditions, Coordinate
 from .placing import Placing, Read
@@ -32,7 +32,7 @@ from .plan import GRID_AXES, ROWS, Box, Gather, Index, Site, shape_of
 from .updates import Update, updates_of
 
 _MOST_DIGITS = 5  # batch, channel and three of space
-_MOST_TILE = 16  # sums in the registers of a block's threads
+_MOST_TILE: dict[Type, int] = {F32: 32, F64: 16}  # sums in the registers of a block's threads
 _FEWEST_TILES = 2 * FILLING_THREADS // 256
 _PARTS = 1024  # blocks that share few tiles
 _ROWS = (ROWS, 2 * ROWS, 4 * ROWS)  # of threads in such a block
@@ -201,12 +201,12 @@ class Finder(Placing):
 
     def _short_digits(self, site: Site, read: Read, box: Box) -> tuple[int, ...]:
         """Of the first digits, those that loops of constant length run over: their elements are written out."""
-        tile = list[int]()
+        tile, most = list[int](), _MOST_TILE.get(read.update.op.args[0].type, 0)
         for solved, extent in zip(site.solved, box.extents, strict=True):
             at = solved.coordinate
             loop = read.loops[at.number] if at is not None and at.kind == "loop" else None
             constant = isinstance(loop, For) and trips(loop, self.constants) == extent
-            if not constant or math.prod(tile) * extent > _MOST_TILE:
+            if not constant or math.prod(tile) * extent > most:
                 break
             tile.append(extent)
         return tuple(tile)
