@@ -4,8 +4,8 @@ Each kernel of idioms.py as R (`primal=False`, outputs' adjoints kept, inputs' a
 `deterministic=True`, J with `may_alias=True`, as two launches of a split, and J of arrays of `__half`. Registers and
 bytes of local memory: of a thread, the most of all kernels that ran. NVRTC: the seconds that all of them took to
 compile, with an empty cache. The error is against the gradient of the same text in double precision. Several processes
-may share the work (`--part 2/8`): they take turns on the GPU. With `--cpu` small problems run there, timed by the
-clock.
+may share the work (`--part 2/8 --meet folder`): they compile at the same time, and take turns on the GPU. With `--cpu`
+small problems run there, timed by the clock.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import fcntl
 import os
 import re
+import statistics
 import sys
 import tempfile
 import time
@@ -25,11 +26,13 @@ from typing import Any, ClassVar
 
 import kernelgrad as kg
 from idiom_rows import FOLDER, Idiom, idioms
-from idioms import CPU_SCALE, Problem, by_clock, by_events, distance, in_double
+from idioms import CPU_SCALE, Problem, by_clock, distance, in_double
 from kernelgrad.runtime import nvrtc
+from timing import device_milliseconds
 
 HEADS = ("kernel", "form", "ms", "/ primal", "registers", "local bytes", "NVRTC s", "error")
 FLOAT_TOLERANCE, HALF_TOLERANCE = 2e-4, 5e-3
+REPEATS = 5
 
 
 class Joint(Problem):
@@ -121,69 +124,90 @@ class Compiler:
 
 
 @contextmanager
-def turn(path: Path) -> Iterator[None]:
+def turn(folder: Path | None) -> Iterator[None]:
     """Nobody else uses the GPU meanwhile."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with open(os.devnull if folder is None else folder.with_suffix(".lock"), "w") as file:
+        if folder is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
+class Modules(dict[str, Any]):
+    """By the name of a file, with "double" or "half" before it."""
+
+    def __missing__(self, name: str) -> Any:
+        *real, file = name.split()
+        change = {"double": in_double, "half": in_half}.get("".join(real), str)
+        found = self[name] = kg.compile(change((FOLDER / file).read_text()))
+        return found
+
+
 class Measured:
-    """One idiom in all its forms."""
+    """One idiom in one form: first compiled and compared, then timed."""
 
-    def __init__(self, idiom: Idiom, text: str, xp: Any, compiler: Compiler, lock: Path):
-        self.idiom, self.text, self.xp, self.compiler, self.lock = idiom, text, xp, compiler, lock
-        self.time_of = by_clock if xp.__name__ == "numpy" else by_events
-        self.module = kg.compile(text)
-        self._exact: dict[Any, dict[str, Any]] = {}
+    def __init__(self, idiom: Idiom, form: str, modules: dict[str, Any], xp: Any):
+        self.idiom, self.kind, self.modules, self.xp = idiom, FORMS[form], modules, xp
+        self.names, self.derivative = (idiom.kernel, form), dict[str, Any]()
+        self.seconds, self.error, self.refused = 0.0, "", ""
 
-    def exact(self, like: Problem) -> dict[str, Any]:
+    def _problem(self) -> Any:
+        """With arrays of its own, and what was derived already."""
+        module = self.modules["half " + self.idiom.file if self.kind is Half else self.idiom.file]
+        problem = self.kind(self.idiom, module, self.xp)
+        problem.__dict__ |= self.derivative
+        return problem
+
+    def compare(self, compiler: Compiler) -> None:
+        problem, before = self._problem(), compiler.seconds
+        try:
+            got = {name: array.astype(self.xp.float64) for name, array in problem.gradient().items()}
+        except kg.KernelGradError as error:
+            self.refused = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            return
+        self.seconds = compiler.seconds - before
+        self.derivative = {key: problem.__dict__[key] for key in ("reverse", "halves") if key in problem.__dict__}
+        problem.fill()
+        error = distance(self.xp, got, self._exact(problem))
+        wrong = "" if error <= (HALF_TOLERANCE if self.kind is Half else FLOAT_TOLERANCE) else " WRONG"
+        self.error = f"{error:.0e}{wrong}"
+
+    def _exact(self, like: Problem) -> dict[str, Any]:
         """In double precision, of the numbers that this one has."""
-        if like.real not in self._exact:
-            doubles = Problem(self.idiom, kg.compile(in_double(self.text)), self.xp, self.xp.float64)
-            doubles.fill()
-            for name, values in doubles.reals.items():
-                values[...] = like.reals[name]
-            for name, seed in like.seeds.items():
-                doubles.adj[name][...] = seed
-            doubles.reversed()
-            self._exact[like.real] = {name: doubles.adj[name] for name in doubles.in_names}
-        return self._exact[like.real]
+        doubles = Problem(self.idiom, self.modules["double " + self.idiom.file], self.xp, self.xp.float64)
+        doubles.fill()
+        for name, values in doubles.reals.items():
+            values[...] = like.reals[name]
+        for name, seed in like.seeds.items():
+            doubles.adj[name][...] = seed
+        doubles.reversed()
+        return {name: doubles.adj[name] for name in doubles.in_names}
 
-    @cached_property
-    def primal_ms(self) -> float:
-        problem = Problem(self.idiom, self.module, self.xp)
+    def row(self) -> tuple[str, ...]:
+        if self.refused:
+            return *self.names, self.refused
+        problem = self._problem()
         problem.fill()
-        with turn(self.lock):
-            return self.time_of(problem.primal, 5)
-
-    def row(self, form: str) -> tuple[str, ...]:
-        kind, before = FORMS[form], self.compiler.seconds
-        problem: Any = kind(self.idiom, kg.compile(in_half(self.text)) if kind is Half else self.module, self.xp)
-        got = {name: array.astype(self.xp.float64) for name, array in problem.gradient().items()}
-        seconds = self.compiler.seconds - before
-        problem.fill()
-        error = distance(self.xp, got, self.exact(problem))
-        with turn(self.lock):
-            took = self.time_of(problem.reversed, 5)
+        primal = statistics.median(self._times(problem, problem.primal))
+        took = statistics.median(self._times(problem, problem.reversed))
         figures = [[getattr(e, what, 0) for e in problem.compiled] for what in ("registers", "local_bytes")]
-        wrong = "" if error <= (HALF_TOLERANCE if kind is Half else FLOAT_TOLERANCE) else " WRONG"
-        times = f"{took:.3f}", f"{took / self.primal_ms:.2f}x"
-        return (
-            self.idiom.kernel,
-            form,
-            *times,
-            *(str(max(found)) for found in figures),
-            f"{seconds:.1f}",
-            f"{error:.0e}{wrong}",
-        )
+        most = (str(max(found, default=0)) for found in figures)
+        return *self.names, f"{took:.3f}", f"{took / primal:.2f}x", *most, f"{self.seconds:.1f}", self.error
+
+    def _times(self, problem: Problem, run: Callable[[], None]) -> list[float]:
+        """In milliseconds. What a run consumed, the next one has again."""
+        times = []
+        for _ in range(REPEATS + 1):
+            for name, seed in problem.seeds.items():
+                problem.adj[name][...] = seed
+            times.append(by_clock(run, 1) if self.xp.__name__ == "numpy" else device_milliseconds(run))
+        return times[1:]
 
 
-def told(measured: Measured, form: str) -> tuple[str, ...]:
-    try:
-        return measured.row(form)
-    except kg.KernelGradError as error:
-        return measured.idiom.kernel, form, f"{type(error).__name__}: {str(error).splitlines()[0]}"
+def wait_for(folder: Path, part: int, parts: int) -> None:
+    """Until all processes have come this far: what they compute then is timed."""
+    (folder / str(part)).touch()
+    while len(list(folder.iterdir())) < parts:
+        time.sleep(0.2)
 
 
 def parse() -> argparse.Namespace:
@@ -193,7 +217,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--scale", type=float, default=None, help="shrink the problems")
     parser.add_argument("--cpu", action="store_true", help="small problems, on the CPU")
     parser.add_argument("--part", default="0/1", metavar="K/N", help="every N-th row, from the K-th on")
-    parser.add_argument("--lock", type=Path, default=Path(tempfile.gettempdir()) / "idiom_ways.lock")
+    parser.add_argument("--meet", type=Path, help="an empty folder, where several processes share the work")
     return parser.parse_args()
 
 
@@ -210,16 +234,18 @@ def main() -> int:
     if first == 0:
         print_row(HEADS)
         print_row(["---"] * len(HEADS))
-    compiler, right = Compiler(), True
+    compiler, modules = Compiler(), Modules()
     with tempfile.TemporaryDirectory() as cache:
         os.environ["KERNELGRAD_CACHE_DIR"] = cache
-        for idiom in rows[first::step]:
-            measured = Measured(idiom, (FOLDER / idiom.file).read_text(), xp, compiler, options.lock)
-            for form in options.forms.split(","):
-                row = told(measured, form)
-                right = right and "WRONG" not in row[-1]
-                print_row(row)
-    return 0 if right else 1
+        found = [Measured(i, form, modules, xp) for i in rows[first::step] for form in options.forms.split(",")]
+        for measured in found:
+            measured.compare(compiler)
+        if options.meet is not None:
+            wait_for(options.meet, first, step)
+        for measured in found:
+            with turn(options.meet):
+                print_row(measured.row())
+    return 0 if not any("WRONG" in measured.error for measured in found) else 1
 
 
 if __name__ == "__main__":
