@@ -12,6 +12,9 @@ import kernelgrad as kg
 torch = pytest.importorskip("torch")
 from torch_kernels import MODULE, elementwise, random, weighted  # noqa: E402
 
+from kernelgrad.frameworks.alignments import alignments  # noqa: E402
+from kernelgrad.torch.launching import Launcher  # noqa: E402
+
 WEIGHTED = elementwise("weighted", {"y": "x"})
 GROW, INFERRED = elementwise("grow"), kg.torch.op(MODULE["weighted"], {"y": "x"})
 
@@ -217,3 +220,38 @@ def test_a_size_that_is_given_by_name_leaves_the_others_where_they_are() -> None
     for wrong in (lambda: op(x, 3, 2, n=2), lambda: op(x, n=2), lambda: op(x, 3, x=x), lambda: op(x, 2, 3, 4)):
         with pytest.raises(kg.ArgumentError, match="wants x, k, got"):
             wrong()
+
+
+CAST = """
+__device__ float4 load(const float *p) { return *reinterpret_cast<const float4 *>(p); }
+__global__ void k(float *y, const float *x, const float *w, const float2 *v, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (4 * i >= n) return;
+    float4 a = load(x + 4 * i);
+    a.x *= a.y * w[i] + v[i].x;
+    reinterpret_cast<float4 *>(y)[i] = a;
+}"""
+
+
+def test_gradients_come_at_addresses_as_the_kernel_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of a larger gradient, behind `cat`, of what the kernel writes as `float4`."""
+    kernel = kg.compile(CAST)["k"]
+    assert alignments(kernel) == {"y": 16, "x": 16, "v": 8}
+    op = kg.torch.op(kernel, {"y": "x"}, grid=1, block=32, sizes={"n": lambda x, **_: x.numel()})
+    x, w, v = (torch.rand(count, requires_grad=True) for count in (64, 16, 32))
+    came: list[int] = []
+    used: list[int] = []
+    plain = Launcher.plain
+
+    def watched(self: Any, name: str, tensor: Any) -> Any:
+        found = plain(self, name, tensor)
+        used.extend([found.data_ptr() % 16] if name == "y" else [])
+        return found
+
+    monkeypatch.setattr(Launcher, "plain", watched)
+    for _ in range(2):
+        y, seed = op(x, w, v), torch.rand(67)
+        y.register_hook(lambda d_y: came.append(d_y.data_ptr() % 16))
+        (d_w,) = torch.autograd.grad(torch.cat([torch.rand(3), y]), w, seed)
+        torch.testing.assert_close(d_w, (seed[3::4] * x[::4] * x[1::4]).detach())
+    assert came == [12, 12] and used == [0, 0]

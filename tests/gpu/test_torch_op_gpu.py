@@ -213,3 +213,25 @@ def test_batches_of_vectors() -> None:
     torch.testing.assert_close(torch.vmap(op)(x), x * x.roll(-1, 2))
     jacobian = torch.func.jacrev(lambda x: x * x.roll(-1, 1))
     torch.testing.assert_close(torch.vmap(torch.func.jacrev(op))(x), torch.vmap(jacobian)(x))
+
+
+CAST = """
+__global__ void k(float *y, const float *x, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (4 * i >= n) return;
+    float4 a = reinterpret_cast<const float4 *>(x)[i];
+    a.x *= a.y;
+    reinterpret_cast<float4 *>(y)[i] = a;
+}"""
+
+
+def test_gradients_of_a_part_that_is_read_as_vectors() -> None:
+    """It begins where no `float4` may lie."""
+    op = kg.torch.op(kg.compile(CAST)["k"], {"y": "x"}, grid=1, block=32, sizes={"n": lambda x, **_: x.numel()})
+    x, seed = torch.rand(64, device="cuda", requires_grad=True), torch.rand(67, device="cuda")
+    for _ in range(2):
+        (d_x,) = torch.autograd.grad(torch.cat([torch.rand(3, device="cuda"), op(x)]), x, seed)
+        expected = seed[3:].clone()
+        expected[1::4] += seed[3::4] * x[::4].detach()
+        expected[::4] *= x[1::4].detach()
+        same(d_x, expected)

@@ -14,19 +14,18 @@ from typing import Any
 import torch
 
 from ..errors import ArgumentError, UnsupportedError
-from ..frameworks.batches import numbers_in_elements
+from ..frameworks.alignments import alignments
 from ..frameworks.derived import Derived
 from ..frameworks.roles import Roles
 from ..frameworks.settings import Fill
 from ..ir.ops import Atomic
 from ..ir.traverse import walk
-from ..ir.types import Pointer, Scalar
+from ..ir.types import Scalar
 from ..kernel import Kernel
 from ..launches.memory.fixed_tape import TAPE_BYTES
 from ..runtime.config import Launch, make_launch
 from ..runtime.recording import refuse_while_recording
 from ..runtime.scratch import LENDER
-from ..runtime.signature import user_params
 from .calls import Call, Maybe, Tensor
 
 _STRIDED = torch.strided
@@ -48,7 +47,7 @@ class Launcher:
         self._float_outputs = tuple(n for n in roles.outputs if roles[n].floating)
         self._updated = tuple(n for n in roles.updated if roles[n].floating)
         self._order = tuple(p.name for p in roles.parameters)
-        self.alignments = _alignments(kernel)
+        self.alignments = alignments(kernel)
         atomics = (op for op in walk(kernel.function.body) if isinstance(op, Atomic))
         self._adds_floats = any(isinstance(t := op.result.type, Scalar) and t.is_float for op in atomics)
         self._versions = dict.fromkeys(kernel._constant_names, -1)
@@ -250,14 +249,6 @@ class Launcher:
                 reason = f"the variable '{name}' changed after the first launch of {self.kernel.name} as an operator"
                 raise UnsupportedError(reason, self.kernel.function.span, "pass what changes as a parameter")
             self._versions[name] = version
-
-
-def _alignments(kernel: Kernel) -> dict[str, int]:
-    """Of the parameters that want more of an address than its being that of a number."""
-    numbers, types = numbers_in_elements(kernel), user_params(kernel.function)
-    return {
-        p.called: p.type.pointee.align for p in types if isinstance(p.type, Pointer) and numbers.get(p.called, 1) > 1
-    }
 
 
 def lend(nbytes: int, device: int | None, stream: int) -> tuple[int, Any]:
