@@ -165,6 +165,13 @@ class Kernel:
         """The pointer parameters it writes through."""
         return written_params(self.function) | self.written_later
 
+    @cached_property
+    def cast_alignments(self) -> dict[str, int]:
+        """Where what a parameter points to must begin besides, in bytes, by its name or a member's."""
+        from .runtime.casts import cast_alignments
+
+        return cast_alignments(self.function, self.module)
+
     @property
     def of_variables(self) -> tuple[Buffer, ...]:
         """The memory on the host of the module's variables that are parameters here: also an argument may be there."""

@@ -25,3 +25,27 @@ def test_gradients(name: str, primal: bool) -> None:
     for here, there in zip(*found, strict=True):
         eps = 4 * float(np.finfo(x.dtype).eps)
         np.testing.assert_allclose(cupy.asnumpy(there), here, rtol=eps, atol=eps)
+
+
+CAST = """__global__ void k(float *y, const float *x, int n) {
+    int i = threadIdx.x;
+    float2 v = reinterpret_cast<const float2 *>(x)[i];
+    v.x *= v.y;
+    if (i < n) reinterpret_cast<float2 *>(y)[i] = v;
+}"""
+
+
+def test_adjoints_lie_in_vectors_as_what_they_belong_to() -> None:
+    module = kg.compile(CAST)
+    d_x, d_y = (cupy.ones(65, np.float32)[1:] for _ in range(2))
+    even = [cupy.ones(64, np.float32) for _ in range(4)]
+    makers = (kg.gradient(module["k"], "y, x"), kg.gradient(module["k"], "y, x", primal=False, keep="y", assign="x"))
+    for g in makers:
+        g[1, 32](even[0], even[1], 32, even[2], even[3])
+        with pytest.raises(kg.ArgumentError, match="8 bytes at once, copy it"):
+            g[1, 32](even[0], even[1], 32, d_y, even[3])
+    with pytest.raises(kg.ArgumentError, match="8 bytes at once, copy it"):
+        kg.jvp(module["k"], "y, x")[1, 32](even[0], even[1], 32, d_y, d_x)
+    forward, reverse = kg.split(module["k"], "y, x")
+    with pytest.raises(kg.ArgumentError, match="8 bytes at once, copy it"):
+        reverse[1, 32](forward[1, 32](even[0], even[1], 32), even[0], even[1], 32, d_y, d_x)

@@ -15,7 +15,14 @@ from ..launches.choice.forms import Forms
 from ..launches.choice.variant import Variant
 from ..locks import cached_property
 from ..runtime.arguments import Expected
-from ..runtime.buffer_checks import Pair, check_overlap, check_own_overlap, check_shared_adjoints, check_sizes
+from ..runtime.buffer_checks import (
+    Pair,
+    check_alignment,
+    check_overlap,
+    check_own_overlap,
+    check_shared_adjoints,
+    check_sizes,
+)
 from ..runtime.config import Launch
 from ..runtime.integers import ANY, Ways, integers_of, known_launch
 from ..runtime.launch import BoundArguments, Executable
@@ -121,6 +128,15 @@ class Differentiated:
 
     def check_sizes(self, variant: Variant, bound: BoundArguments) -> None:
         """`bound`: the kernel's own arguments and the adjoints."""
+        check_sizes(self.kernel.name, "adjoint", self._pairs(variant), bound)
+
+    def check_alignment(self, variant: Variant, bound: BoundArguments) -> None:
+        """Of adjoints on a GPU, which has no vectors at other addresses."""
+        casts = self.kernel.cast_alignments
+        if casts:
+            check_alignment(self.kernel.name, "adjoint", self._pairs(variant), bound, casts)
+
+    def _pairs(self, variant: Variant) -> list[Pair]:
         params, adjoints = {p.name: p for p in self.kernel.function.params}, variant.derivative.adjoints
         shown = dict(zip(self.settings.shown, self.adjoint_names, strict=True))
         shorter = self.settings.shorter
@@ -131,7 +147,7 @@ class Differentiated:
             if member.name in adjoints:
                 param = Param(Value(member.type, f"{member.struct}{member.shown}"), "")
                 pairs.append(Pair(param, adjoints[member.name], f"{shown[member.struct]}{member.shown}"))
-        check_sizes(self.kernel.name, "adjoint", pairs, bound)
+        return pairs
 
     def check_overlap(
         self, variant: Variant, bound: BoundArguments, own: LaunchMemory, written: frozenset[str]

@@ -292,6 +292,8 @@ class Gradient(Differentiated):
             from ..runtime.reach import reaching
 
             bound = reaching(self.kernel.function, launch, bound)
+        if placement.cuda is not None:
+            self.check_alignment(self.variant(wanted, self.usual), bound)
         ways = self.ways(placement, single, watched)
         known = known_launch(self.kernel.function, wanted, launch, bound, ways, segment)
         return BoundPlan(self._plan(known, bound, _spilled(placement)), bound, placement, own)

@@ -26,7 +26,7 @@ from ..kernel import Kernel, stream_of
 from ..launches.choice.binding import RESULT
 from ..locks import COMPILING
 from ..runtime.arguments import Expected, Placement
-from ..runtime.buffer_checks import Pair, check_overlap, check_sizes
+from ..runtime.buffer_checks import Pair, check_alignment, check_overlap, check_sizes
 from ..runtime.config import Launch, make_launch, parse_launch
 from ..runtime.launch import BoundArguments
 from ..runtime.launch_memory import LaunchMemory
@@ -170,12 +170,14 @@ class Differential:
     def bind(self, code: Code, primal: Prepared, args: tuple[Any, ...]) -> tuple[BoundArguments, Placement]:
         bound, placement = code.kernel.bind(args)
         params = {p.name: p for p in (*primal.kernel.function.params, *code.kernel.function.params)}
-        pairs = (
+        pairs = [
             Pair(params[name], params[tangent], params[tangent].called)
             for name, tangent in code.given.items()
             if name in params
-        )
+        ]
         check_sizes(primal.kernel.function.called, "tangent", pairs, bound)
+        if placement.cuda is not None and primal.kernel.cast_alignments:
+            check_alignment(primal.kernel.function.called, "tangent", pairs, bound, primal.kernel.cast_alignments)
         if not self.may_alias:
             check_overlap(code.kernel.function, bound, code.kernel.written, primal.kernel.of_variables)
         return bound, placement

@@ -336,6 +336,8 @@ class Reverse:
         adjoints = in_float(forward.kernel.function, adjoints, launch, copies, forward.settings.kept)
         bound, placement = tape.variant.kernels[1].bind((*own_args, *adjoints.values()))
         forward.check_sizes(tape.variant, bound)
+        if placement.cuda is not None:
+            forward.check_alignment(tape.variant, bound)
         forward.check_overlap(tape.variant, bound, copies, written_by(tape.variant))
         return primal, bound, placement
 

@@ -11,10 +11,7 @@ from ..ir.ops import Value
 from ..ir.types import BOOL, I32, Array, Field, Pointer, Scalar, Struct, Type, element_types
 from . import clang
 from .clang import Cursor, Kind, identity
-from .copies import construct_copy, is_by_code
 from .expressions import place, value
-from .lifetimes import full_expression
-from .list_elements import construct_from, convert
 from .literals import string_text
 from .lowering import FunctionLowering as Fn
 from .lowering import Lowering, Place
@@ -31,6 +28,8 @@ def initialize(fn: Fn, ptr: Value, start: Cursor) -> None:
     """Initialises the object at `ptr` from an expression or a list."""
     type = pointee(ptr)
     if fn.on_host and clang.is_full_expression(start):
+        from .lifetimes import full_expression
+
         with full_expression(fn):
             initialize(fn, ptr, operand_of(start) or start)
         return
@@ -41,18 +40,13 @@ def initialize(fn: Fn, ptr: Value, start: Cursor) -> None:
         _constructor_call(fn, ptr, start)  # where it is: a constructor may tell others its address
     elif isinstance(type, Array):
         _array_from(fn, ptr, type, start)
-    elif fn.on_host and isinstance(type, Struct) and _converts(fn, start, type):
-        convert(fn, ptr, start, type, [start])
-    elif is_by_code(fn, type) and clang.is_place(start):  # lists do not show the constructors of their elements
-        construct_copy(fn, ptr, place(fn, start).ptr, moves=clang.is_expiring(start))
+    elif isinstance(type, Struct):
+        from .list_elements import object_from
+
+        if not object_from(fn, ptr, start, type):
+            fn.b.store(ptr, fitted(fn, start, type))
     else:
         fn.b.store(ptr, fitted(fn, start, type))
-
-
-def _converts(fn: Fn, c: Cursor, type: Struct) -> bool:
-    """Whether a constructor makes an object of something else: lists show their elements as they are written."""
-    kind = c.type.get_canonical().kind
-    return kind != clang.TypeKind.RECORD or fn.types.lower(c.type, fn.unit.span(c)) != type
 
 
 def _unwrap(c: Cursor) -> Cursor:
@@ -147,6 +141,8 @@ def _from_list(fn: Fn, ptr: Value, c: Cursor) -> None:
         initialize(fn, ptr, children[0])  # T{other_T}, or char[] = {"text"}
         return
     if fn.on_host and isinstance(type, Struct) and _has_constructors(fn.module, type):
+        from .list_elements import construct_from
+
         construct_from(fn, ptr, type, c, children)
         return
     for element, _, path in flat_elements(fn.module, c, type):

@@ -7,10 +7,28 @@ from ..ir.ops import Value
 from ..ir.types import Array, Pointer, Scalar, Struct
 from . import clang
 from .clang import Cursor, Kind
+from .copies import construct_copy, is_by_code
 from .expressions import place, value
 from .lifetimes import destroy, ends, temporary
 from .lowering import FunctionLowering as Fn
 from .types import is_reference
+
+
+def object_from(fn: Fn, ptr: Value, start: Cursor, type: Struct) -> bool:
+    """By a constructor, where one makes an object of something else, or a copy: lists show their elements as they are
+    written. False where an object is its bytes."""
+    if fn.on_host and _converts(fn, start, type):
+        convert(fn, ptr, start, type, [start])
+    elif is_by_code(fn, type) and clang.is_place(start):
+        construct_copy(fn, ptr, place(fn, start).ptr, moves=clang.is_expiring(start))
+    else:
+        return False
+    return True
+
+
+def _converts(fn: Fn, c: Cursor, type: Struct) -> bool:
+    kind = c.type.get_canonical().kind
+    return kind != clang.TypeKind.RECORD or fn.types.lower(c.type, fn.unit.span(c)) != type
 
 
 def construct_from(fn: Fn, ptr: Value, type: Struct, c: Cursor, elements: list[Cursor]) -> None:

@@ -146,6 +146,22 @@ def check_sizes(name: str, what: str, pairs: Iterable[Pair], bound: BoundArgumen
                 raise ArgumentError(f"{name}: {problem} has {wanted:,}: they must be as many")
 
 
+def check_alignment(
+    name: str, what: str, pairs: Iterable[Pair], bound: BoundArguments, casts: Mapping[str, int]
+) -> None:
+    """An error for the first that lies otherwise in the vectors that its parameter is read as. `casts`: their bytes."""
+    found = {b.name: b.address for b in bound.buffers}
+    for pair in pairs:
+        for _, path, _, shown in _pointers(pair):
+            align, own = casts.get(f"{pair.param.name}{path}", 1), found.get(f"{pair.param.name}{path}")
+            address = found.get(f"{pair.derivative.name}{path}")
+            if own is not None and address is not None and (address - own) % align:
+                problem = (
+                    f"the {what} '{shown}' begins at address {address:#x}, '{pair.param.called}{path}' at {own:#x}"
+                )
+                raise ArgumentError(f"{name}: {problem}: the kernel reads {align} bytes at once, copy it to lie alike")
+
+
 def _pointers(pair: Pair) -> Iterator[tuple[Type | None, str, Type, str]]:
     """What the pointers in a parameter and in its derivative point to, with their path; None for a number."""
     if not holds_pointers(pair.param.type):
