@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
-from ....analysis.machine import VECTOR_BYTES
+from ....analysis.machine import REGISTERS, VECTOR_BYTES
 from ....analysis.roots import analyse as roots_of
 from ....analysis.structure import analyse
 from ....ir.builder import Builder, pointee
@@ -23,7 +23,7 @@ from ....ir.ops import (
     Value,
 )
 from ....ir.traverse import clone, walk
-from ....ir.types import I32, I64, U32, U64, Pointer, Scalar
+from ....ir.types import F32, F64, I32, I64, U32, U64, Pointer, Scalar
 from ....transforms.unroll import constants_of
 from .plan import GRID_AXES, WIDTH, Gather, shape_of
 from .rectangles import PREFIX as BOUND
@@ -31,6 +31,9 @@ from .slices import NotSliceable, Slice, over, together
 from .staging import parameter
 from .updates import updates_of
 from .windows import Windows
+
+_RESIDENT = 1024  # threads of a multiprocessor, of blocks that add up together
+_OTHER_REGISTERS = 36  # than sums, that such a thread takes
 
 
 class Emitted(NamedTuple):
@@ -102,8 +105,16 @@ class Emitter:
         if sum(1 for _ in walk(body)) > self.most:
             raise NotSliceable
         params = (*given, *told, *self.staged.values())
-        bounds = () if self.gather.tile is None else (math.prod(shape_of(self.gather)),)
-        return replace(self.pattern, name=name, params=params, body=body, launch_bounds=bounds)
+        return replace(self.pattern, name=name, params=params, body=body, launch_bounds=self._bounds())
+
+    def _bounds(self) -> tuple[int, ...]:
+        """Of a block whose threads add up together. Where the sums and their totals leave room, so many are resident
+        that they wait for memory side by side: what is there for infinities alone takes registers besides."""
+        if self.gather.tile is None:
+            return ()
+        threads, sums = math.prod(shape_of(self.gather)), math.prod(self.gather.tile)
+        registers = sums * (self.element.size + F64.size) // F32.size + _OTHER_REGISTERS
+        return (threads, _RESIDENT // threads) if registers <= REGISTERS // _RESIDENT else (threads,)
 
     def _whole(self) -> None:
         b, span = self.b, self.gather.span
