@@ -159,6 +159,8 @@ def test_what_no_derivative_is_there_for() -> None:
         jax.grad(lambda x: jax.grad(lambda x: jax.grad(f)(x).sum())(x).sum())(x)
     with pytest.raises(kg.UnsupportedError, match="slots has no backward"):
         jax.grad(lambda x: op("slots", {"y": "x", "count": (1,)}, grid=1, block=5)(x, 5)[0].sum())(x)
+    with pytest.raises(kg.UnsupportedError, match="slots has no forward mode"):
+        jax.jvp(lambda x: op("slots", {"y": "x", "count": (1,)}, grid=1, block=5)(x, 5)[0], (x,), (x,))
 
 
 def test_third_derivatives_by_the_text_of_the_gradient() -> None:

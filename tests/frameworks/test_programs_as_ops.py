@@ -26,6 +26,10 @@ __global__ void energy(double *e, int *count, const double *u, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) { atomicAdd(e, u[i] * u[i]); atomicAdd(count, 1); }
 }
+template <typename T> __global__ void slots(T *y, int *count, const T *x, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n && x[i] > 0) y[atomicAdd(count, 1)] = x[i];
+}
 __global__ void half(float *y, const float *x, int n) { if (threadIdx.x < n) y[threadIdx.x] = sinf(x[threadIdx.x]); }
 """)
 
@@ -245,6 +249,40 @@ def test_no_second_order_where_a_step_has_none() -> None:
     torch.testing.assert_close((value, moved), (t, t + 1))
     with pytest.raises(kg.UnsupportedError, match="no second derivatives: .* shares memory"):
         torch.func.hessian(lambda t: op(t).sum())(t)
+
+
+def with_slots(dtype: Any = np.float64) -> Any:
+    x, y, count = np.ones(4, dtype), np.zeros(4, dtype), np.zeros(1, np.int32)
+    with kg.record() as tape:
+        kg.fill(count, 0)
+        MODULE["slots<double>" if dtype == np.float64 else "slots<float>"][1, 4](y, count, x, 4)
+    return tape.program((x,), (y,))
+
+
+WITHOUT = "no derivatives as an operator: slots.*: it uses what an atomic returns, so that a second run may differ"
+
+
+def test_no_derivatives_where_a_step_may_do_something_else() -> None:
+    """A derivative is another run than that of the value."""
+    torch = pytest.importorskip("torch")
+    made = with_slots()
+    op, x = kg.torch.op(made), torch.rand(4, dtype=torch.float64)
+    assert op(x).sort().values.tolist() == x.sort().values.tolist()
+    with pytest.raises(kg.UnsupportedError, match=WITHOUT):
+        op(x.clone().requires_grad_()).sum().backward()
+    with pytest.raises(kg.UnsupportedError, match=WITHOUT):
+        torch.func.jvp(op, (x,), (x,))
+    value, moved = kg.jvp(made)(x.numpy(), x.numpy())
+    assert value.tolist() == moved.tolist()
+
+
+def test_jax_no_derivatives_where_a_step_may_do_something_else() -> None:
+    jax = pytest.importorskip("jax")
+    op, x = kg.jax.op(with_slots(np.float32)), jax.numpy.arange(1, 5, dtype="float32")
+    assert sorted(op(x).tolist()) == x.tolist()
+    for f in (lambda x: jax.grad(lambda x: op(x).sum())(x), lambda x: jax.jvp(op, (x,), (x,))):
+        with pytest.raises(kg.UnsupportedError, match=WITHOUT):
+            f(x)
 
 
 def test_jax_on_two_devices() -> None:

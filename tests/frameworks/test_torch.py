@@ -559,6 +559,18 @@ def test_kernels_that_may_do_something_else_have_no_backward() -> None:
     with pytest.raises(kg.UnsupportedError, match="slots has no backward as an operator: it uses what an atomic"):
         op(x)
     assert int(op(x.detach())[1]) == int((x > 0).sum())
+    with pytest.raises(kg.UnsupportedError, match="slots has no forward mode as an operator: it uses what an atomic"):
+        torch.func.jvp(lambda x: op(x)[0], (x.detach(),), (x.detach(),))
+
+
+def test_so_it_is_where_they_print_before() -> None:
+    kernel = kg.compile("""__global__ void told(double *y, int *count, const double *x, int n) {
+        int i = threadIdx.x;
+        if (i < n) { if (x[i] > 9) printf("large\\n"); y[atomicAdd(count, 1)] = x[i]; }
+    }""")["told"]
+    op = kg.torch.op(kernel, {"y": "x", "count": (1,)}, grid=1, block=32)
+    with pytest.raises(kg.UnsupportedError, match="told has no backward as an operator: it uses what an atomic"):
+        op(random(5), 5)
 
 
 def test_constants_may_not_change_between_launches() -> None:

@@ -91,13 +91,14 @@ class Derived:
         )
         return Gradient(self.kernel, settings)
 
-    def _refuse_underivable(self) -> None:
+    def _refuse_underivable(self, what: str = "backward", hint: str = "kg.split keeps what its reverse needs") -> None:
+        """Derivatives run the kernel again, apart from the run that gave the value."""
         if self.kernel.refusal is not None:
             raise self.kernel.refusal
         varies = why_it_varies(self.kernel.function)
         if varies is not None and varies != PRINTS:
-            reason = f"{self.kernel.name} has no backward as an operator: {varies}, so that a second run may differ"
-            raise UnsupportedError(reason, self.kernel.function.span, "kg.split keeps what its reverse needs")
+            reason = f"{self.kernel.name} has no {what} as an operator: {varies}, so that a second run may differ"
+            raise UnsupportedError(reason, self.kernel.function.span, hint)
 
     def needed(self, wanted: tuple[str, ...]) -> frozenset[str]:
         """The arrays that the backward reads where these inputs' adjoints are wanted."""
@@ -133,8 +134,7 @@ class Derived:
         return self._second_order
 
     def _first(self) -> Tangent:
-        if self.kernel.refusal is not None:
-            raise self.kernel.refusal
+        self._refuse_underivable("forward mode", "kg.jvp of the kernel gives values and tangents of one run")
         return Tangent(self.kernel, self.listed, report_nan=self.options.report_nan)
 
     def _second(self) -> SecondOrder:

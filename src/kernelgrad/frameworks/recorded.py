@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import ArgumentError, TapeError, UnsupportedError
 from ..host.arrays import device_of
+from ..host.kernel_facts import PRINTS
 from ..host.program import Program
 from ..host.program_gradient import ProgramGradient
 from ..host.program_tangent import ProgramTangent
@@ -83,7 +84,15 @@ class Recorded:
 
     def prepare(self, kind: str) -> None:
         """Here, where what a derivative lacks is told to whoever asks for it, and not in a framework's thread."""
+        self._refuse_varying()
         getattr(self, {"backward": "gradient", "tangent": "moving", "second": "curved"}[kind])
+
+    def _refuse_varying(self) -> None:
+        """Derivatives run the program again, apart from the run that gave the value."""
+        for step in self.program.steps:
+            if step.varies is not None and step.varies != PRINTS:
+                why = f"{step.name}: {step.varies}, so that a second run may differ"
+                raise UnsupportedError(f"the recorded program has no derivatives as an operator: {why}", hint=_ONE_RUN)
 
     def check_count(self, arrays: Sequence[Any]) -> None:
         if len(arrays) != len(self.inputs):
@@ -134,6 +143,9 @@ class Recorded:
         return UnsupportedError("a recorded program has no forward mode over forward mode", hint=hint)
 
 
+_ONE_RUN = (
+    "tape.backward reverses the run that was recorded; kg.jvp of the program gives values and tangents of one run"
+)
 HINT = "operators of its kernels have others: make one of each, and write the loop in the framework"
 
 

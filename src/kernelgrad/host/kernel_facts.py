@@ -239,12 +239,13 @@ def _float_pointers(function: Function) -> list[str]:
 
 
 def why_it_varies(function: Function) -> str | None:
-    """Why the kernel may do something else when it runs again."""
+    """Why the kernel may do something else when it runs again; that it prints is said where nothing else is found."""
     used = uses(function.body)
+    prints = None
     for op in walk(function.body):
         match op:
             case Print():
-                return PRINTS
+                prints = PRINTS
             case Builtin(name) if name in _CLOCKS:
                 return "it reads a clock"
             case Atomic() if used.get(op.result):
@@ -255,7 +256,7 @@ def why_it_varies(function: Function) -> str | None:
                 return "it reads or writes volatile memory"
             case _:
                 pass
-    return None
+    return prints
 
 
 def facts_of(kernel: Kernel) -> KernelFacts:
