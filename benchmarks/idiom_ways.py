@@ -33,6 +33,7 @@ from timing import device_milliseconds
 HEADS = ("kernel", "form", "ms", "/ primal", "registers", "local bytes", "NVRTC s", "error")
 FLOAT_TOLERANCE, HALF_TOLERANCE = 2e-4, 5e-3
 REPEATS = 5
+PATIENCE = 60  # seconds
 
 
 class Joint(Problem):
@@ -204,9 +205,10 @@ class Measured:
 
 
 def wait_for(folder: Path, part: int, parts: int) -> None:
-    """Until all processes have come this far: what they compute then is timed."""
+    """Until all processes have come this far, or one takes too long: what they compute then is timed."""
     (folder / str(part)).touch()
-    while len(list(folder.iterdir())) < parts:
+    last = time.monotonic() + PATIENCE
+    while len(list(folder.iterdir())) < parts and time.monotonic() < last:
         time.sleep(0.2)
 
 
