@@ -223,3 +223,39 @@ def test_tiles_that_a_block_reads(loop: str) -> None:
         run_emitted(gradient.source, "k_grad", grid, block, [*given, seed.copy(), *got])
         for one, other in zip(got, expected, strict=True):
             np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5 * abs(other).max())
+
+
+MEETING = """
+__global__ void k(float *y, const float *x, const float *w, const float *b, int m) {
+    __shared__ float weights[80], row[64];
+    int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
+    float v[16], out = 0;
+    for (int k = 0; k < 16; ++k) v[k] = x[i * 16 + k];
+    for (int e = t; e < 80; e += 64) weights[e] = w[e];
+    for (int j = 0; j < m; ++j) {
+        row[t] = b[j * 64 + t];
+        __syncthreads();
+        float s = row[(t + 1) % 64];
+        for (int k = 0; k < 16; ++k) s += weights[j * 16 + k] * v[k];
+        __syncthreads();
+        out += s * s;
+    }
+    y[i] = out;
+}"""
+
+
+@EMULATED
+def test_sums_are_added_before_threads_meet() -> None:
+    """The barrier in the loop is all that parts the sums from the threads that take them, behind the loop."""
+    gradient = kg.gradient(kg.compile(MEETING)["k"], "y, x, w, b", primal=False, keep="y")
+    text = gradient.source[gradient.source.index("for (int j = m - 1") :]
+    parts = text[: text.index("_d_weights_value")].split("__syncthreads();")
+    assert ["kg::lane_products(" in part for part in parts] == [False, False, True, False]
+    rng = np.random.default_rng(3)
+    x, w, b, seed = (rng.standard_normal(size).astype("f4") for size in (128 * 16, 80, 5 * 64, 128))
+    got, expected = ([np.zeros_like(array) for array in (x, w, b)] for _ in range(2))
+    given = [np.zeros(128, "f4"), x, w, b, np.int32(5)]
+    gradient[2, 64](*given, seed.copy(), *expected)
+    run_emitted(gradient.source, "k_grad", 2, 64, [*given, seed.copy(), *got])
+    for one, other in zip(got, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5 * abs(other).max())

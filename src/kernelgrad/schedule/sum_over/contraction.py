@@ -14,11 +14,13 @@ begins, or they do as they did.
 A zero adjoint adds nothing, whatever it is multiplied by (Note [Masks]). As a product that holds if all factors are
 finite: if those from before the loop are not, for any lane, the warp does as it did. The same is asked of an
 iteration's factor where adjoints are among those from before.
+Sums are added at the end of an iteration, or where threads wait for each other in it: others may look at the memory
+behind that, also behind the loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
@@ -27,8 +29,8 @@ from typing import NamedTuple
 from ...analysis.access.constant_offsets import spot_of
 from ...analysis.machine import FULL_WARP
 from ...ir.builder import Builder
-from ...ir.ops import Apply, Atomic, Block, For, Function, Module, Op, Value, Warp
-from ...ir.traverse import descend, free_values, walk, with_body
+from ...ir.ops import Apply, Atomic, Barrier, BarrierReduce, Block, Fence, For, Function, Module, Op, Value, Warp
+from ...ir.traverse import descend, free_values, holds, walk, with_body
 from ...ir.types import BOOL, F32, F64, I64, U32, Array, Type
 from ...transforms.unroll import iterations
 from .lane_sums import Search
@@ -37,6 +39,7 @@ WIDTHS = (16, 32)  # sums that the lanes of a warp share out
 _FEWEST = 6  # of them: fewer take less by exchanges
 _SHORT = 3  # iterations: fewer do not pay for the exchange before them
 _MOST = 64  # registers of a loop for what is exchanged before it
+_MEETINGS = (Barrier, BarrierReduce, Fence)  # who comes to them has done what stands before
 
 
 def run(function: Function, module: Module) -> Function:
@@ -106,8 +109,10 @@ class _Product(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """What sums have in common that may be a group: all but a constant of their addresses, and one factor."""
+    """What sums have in common that may be a group: the part of the loop, all but a constant of their addresses, and
+    one factor."""
 
+    part: int
     root: Value
     terms: frozenset[tuple[Value, int]]
     type: Type
@@ -137,19 +142,20 @@ class _Search(Search):
             return
         inside, before = list(walk(loop.body)), set(free_values(loop.body))
         found: dict[_Kind, list[_Sum]] = {}
-        for op in loop.body.ops:
+        for part, op in ((k, op) for k, ops in enumerate(_parts(loop.body)) for op in ops):
             if isinstance(op, Atomic) and self.is_sum(op, inside) and (product := self.product(op.args[0])) is not None:
                 for factor, fixed in product.split(before):
                     spot = spot_of(op.ptr, self.definition)
                     guards = tuple(v for v in product.guards if v is not fixed)
-                    kind = _Kind(spot.root, spot.terms, op.result.type, factor, guards)
+                    kind = _Kind(part, spot.root, spot.terms, op.result.type, factor, guards)
                     found.setdefault(kind, []).append(_Sum(op, fixed, guards != product.guards, spot.bytes))
         for kind, sums in found.items():
             yield from _stretches(kind, sums)
 
     def singles(self, loop: For, groups: tuple[Group, ...]) -> frozenset[Op]:
         grouped, inside = {op for group in groups for op in group.updates}, list(walk(loop.body))
-        return frozenset(op for op in loop.body.ops if op not in grouped and self.is_sum(op, inside))
+        beside = (op for part in _parts(loop.body) if not grouped.isdisjoint(part) for op in part)
+        return frozenset(op for op in beside if op not in grouped and self.is_sum(op, inside))
 
     def is_sum(self, op: Op, inside: list[Op]) -> bool:
         """Of all lanes, at one address."""
@@ -169,6 +175,16 @@ class _Search(Search):
                             return _Product(masked, rest, (*guards, guard))
                 return _Product(one, other, guards)
         return None
+
+
+def _parts(body: Block) -> list[list[Op]]:
+    """The operations between those at which threads wait for each other."""
+    parts: list[list[Op]] = [[]]
+    for op in body.ops:
+        if isinstance(op, _MEETINGS) or holds(op, *_MEETINGS):
+            parts.append([])
+        parts[-1].append(op)
+    return parts
 
 
 def _stretches(kind: _Kind, sums: list[_Sum]) -> Iterator[Group]:
@@ -207,33 +223,38 @@ class _Contraction:
     def ops(self) -> tuple[Op, ...]:
         b, loop = self.b, self.loop
         whole = b.apply("eq", b.emit(Warp, "activemask", (), type=U32), self.everyone)
-        columns = [self.columns(group) for group in self.groups]
+        columns = {group: self.columns(group) for group in self.groups}
         with b.region() as region:
-            finite = [b.emit(Warp, "lane_columns", (self.everyone, b.decay(own)), type=BOOL) for own in columns]
+            finite = [
+                b.emit(Warp, "lane_columns", (self.everyone, b.decay(own)), type=BOOL) for own in columns.values()
+            ]
             together = reduce(lambda one, other: b.apply("and", one, other), finite)
         nobody = Block((), (), (b.constant(False, BOOL),))
         together = b.if_(whole, region.block(results=(together,)), nobody)[0]
         added = {op for group in self.groups for op in group.updates} | self.singles
         with b.region() as body:
-            for op in loop.body.ops:
-                if op not in added:
-                    b.add(op)
-            self.add_all(columns, together, tuple(op for op in loop.body.ops if op in added))
+            for part in _parts(loop.body):
+                for op in part:
+                    if op not in added:
+                        b.add(op)
+                groups = {group: own for group, own in columns.items() if group.updates[0] in part}
+                if groups:
+                    self.add_all(groups, together, tuple(op for op in part if op in added))
         b.add(replace(loop, body=body.block(loop.body.args, loop.body.results)))
         return tuple(b.ops)
 
-    def add_all(self, columns: list[Value], together: Value, one_by_one: tuple[Op, ...]) -> None:
-        """What an iteration adds, at its end: the sums side by side, then each lane to its own elements."""
+    def add_all(self, columns: dict[Group, Value], together: Value, one_by_one: tuple[Op, ...]) -> None:
+        """What a part of an iteration adds, at its end: the sums side by side, then each lane to its own elements."""
         b = self.b
         singles = [op for op in one_by_one if op in self.singles and isinstance(op, Atomic)]
         with b.region() as summed:
             totals = [self.total(op) for op in singles]
-            products = [self.products(group, own) for group, own in zip(self.groups, columns, strict=True)]
+            products = [self.products(group, own) for group, own in columns.items()]
             for op, total in zip(singles, totals, strict=True):
                 self.add_by_lanes(op, total, 1, op.ptr)
-            for group, total in zip(self.groups, products, strict=True):
+            for group, total in zip(columns, products, strict=True):
                 self.add_total(group, total)
-        b.if_(self.finite(together), summed.block(), Block((), one_by_one, ()))
+        b.if_(self.finite(together, columns), summed.block(), Block((), one_by_one, ()))
 
     def columns(self, group: Group) -> Value:
         """What is exchanged before the loop."""
@@ -251,10 +272,10 @@ class _Contraction:
         total = b.emit(Warp, "lane_products", (self.everyone, factor, b.decay(columns)), type=factor.type)
         return b.convert(total, group.updates[0].result.type, "~total")
 
-    def finite(self, together: Value) -> Value:
+    def finite(self, together: Value, groups: Iterable[Group]) -> Value:
         """Whether the factors of all lanes are, where that is asked of them, and lanes are together."""
         b = self.b
-        factors = [group.factor for group in self.groups if group.guarding]
+        factors = [group.factor for group in groups if group.guarding]
         if not factors:
             return together
         with b.region() as region:
