@@ -235,6 +235,7 @@ class Warp(Op):
     lane_sums (mask, pointer to eight floats, lanes): for lane j, float j % 8 summed over its 32, 16 or 8 neighbours;
     warp_sums (mask, pointer to 32 floats): for lane j, float j summed over all lanes;
     lanes_total (mask, float): summed over all lanes, for each of them;
+    lanes_totals (mask, float, float): the first one's for lanes below 16, the other's for those from 16 on;
     lane_columns (mask, array of N = 16 or 32 floats) -> bool: exchanges them, for lane_products (mask, float, array):
     for lane j, the sum over all lanes of their float times what float j % N was there; False if some are not finite.
     """

@@ -51,7 +51,7 @@ _WARP_FUNCTIONS: dict[str, tuple[str, Type | None]] = {
     **{f"reduce_{n}": (f"__reduce_{n}_sync", None) for n in ("add", "min", "max", "and", "or", "xor")},
 }
 LANE_FUNCTIONS = frozenset(  # helpers of the same name
-    ("lanes_alike", "lane_sums", "warp_sums", "lanes_total", "lane_columns", "lane_products")
+    ("lanes_alike", "lane_sums", "warp_sums", "lanes_total", "lanes_totals", "lane_columns", "lane_products")
 )
 
 

@@ -300,6 +300,19 @@ __device__ T warp_sum(T value)
     return __shfl_sync(mask, value, 0);
 }
 """,
+    "lanes_totals": """// Two sums over all 32 lanes: the first for lanes below 16, the second for the others.
+template <typename T>
+__device__ T lanes_totals(T first, T second)
+{
+    bool upper = (threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x) & 16;
+    T value = (upper ? second : first) + __shfl_xor_sync(0xffffffffu, upper ? first : second, 16);
+#pragma unroll
+    for (unsigned int distance = 8; distance > 0; distance /= 2) {
+        value += __shfl_xor_sync(0xffffffffu, value, distance);
+    }
+    return value;
+}
+""",
     "lanes_total": """// The sum over all 32 lanes, for each of them.
 template <typename T>
 __device__ T lanes_total(T value)

@@ -27,7 +27,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ...analysis.access.constant_offsets import spot_of
-from ...analysis.machine import FULL_WARP
+from ...analysis.machine import FULL_WARP, WARP
 from ...ir.builder import Builder
 from ...ir.ops import Apply, Atomic, Barrier, BarrierReduce, Block, Fence, For, Function, Module, Op, Value, Warp
 from ...ir.traverse import descend, free_values, holds, walk, with_body
@@ -248,10 +248,10 @@ class _Contraction:
         b = self.b
         singles = [op for op in one_by_one if op in self.singles and isinstance(op, Atomic)]
         with b.region() as summed:
-            totals = [self.total(op) for op in singles]
+            totals = self.totals(singles)
             products = [self.products(group, own) for group, own in columns.items()]
-            for op, total in zip(singles, totals, strict=True):
-                self.add_by_lanes(op, total, 1, op.ptr)
+            for op, (total, lane) in zip(singles, totals, strict=True):
+                self.add_by_lanes(op, total, op.ptr, lane)
             for group, total in zip(columns, products, strict=True):
                 self.add_total(group, total)
         b.if_(self.finite(together, columns), summed.block(), Block((), one_by_one, ()))
@@ -283,9 +283,17 @@ class _Contraction:
             everyones = b.emit(Warp, "vote_all", (self.everyone, own), type=BOOL)
         return b.if_(together, region.block(results=(everyones,)), Block((), (), (b.constant(False, BOOL),)))[0]
 
-    def total(self, update: Atomic) -> Value:
-        """All lanes are at its address."""
-        return self.b.emit(Warp, "lanes_total", (self.everyone, update.args[0]), type=update.result.type, name="~total")
+    def totals(self, updates: list[Atomic]) -> list[tuple[Value, int]]:
+        """All lanes are at the address of each. Two of one type are summed at once: the lane that has the total."""
+        b, found = self.b, list[tuple[Value, int]]()
+        while len(found) < len(updates):
+            one, *rest = (op.args[0] for op in updates[len(found) : len(found) + 2])
+            other = rest[0] if rest and rest[0].type == one.type else None
+            args = (self.everyone, one) if other is None else (self.everyone, one, other)
+            fn = "lanes_total" if other is None else "lanes_totals"
+            total = b.emit(Warp, fn, args, type=one.type, name="~total")
+            found += [(total, 0)] if other is None else [(total, 0), (total, WARP // 2)]
+        return found
 
     def add_total(self, group: Group, total: Value) -> None:
         """By the first lanes, each to its own element."""
@@ -293,12 +301,14 @@ class _Contraction:
         index = b.builtin("lane_id")
         if group.step != 1:
             index = b.apply("mul", b.convert(index, I64), b.constant(group.step, I64))
-        self.add_by_lanes(first, total, len(group.updates), b.offset(first.ptr, index))
+        self.add_by_lanes(first, total, b.offset(first.ptr, index), 0, len(group.updates))
 
-    def add_by_lanes(self, update: Atomic, total: Value, lanes: int, ptr: Value) -> None:
+    def add_by_lanes(self, update: Atomic, total: Value, ptr: Value, lane: int, lanes: int = 1) -> None:
+        """`lane`: the first of so many, which have what is to be added."""
         b = self.b
         some = b.apply("ne", total, b.constant(0.0, total.type))
         with b.region() as region:
             b.add(replace(update, ptr=ptr, args=(total,), together=False, results=(Value(total.type),)))
-        is_own = b.apply("lt", b.builtin("lane_id"), b.constant(lanes, U32))
+        fn, number = ("eq", lane) if lane else ("lt", lanes)
+        is_own = b.apply(fn, b.builtin("lane_id"), b.constant(number, U32))
         b.if_(b.apply("and", is_own, some), region.block())
