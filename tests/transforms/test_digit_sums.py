@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+import ir_interpreter
 from kernelgrad.ir.builder import Builder
 from kernelgrad.ir.ops import Block, Function, Module, Value
 from kernelgrad.ir.types import I8, I16, I32, I64, U8, U16, U32, U64, Pointer, Scalar
@@ -209,3 +212,44 @@ def test_the_cells_of_a_tile() -> None:
 def test_cells_of_other_rows_stay(limit: int, least: int) -> None:
     module = module_of(_of_a_cell(limit, least))
     assert _divisions(transformed(module, "main", simplify.run, digit_sums.run)) > 0
+
+
+def _put_together(quotient_less: int, factor: int, moved: int) -> Function:
+    """`(i / 32 - quotient_less) * 32 * factor + (i % 32 * factor + q - moved)`, where 0 <= q < 5."""
+    b, out = Builder(), Value(Pointer(I32, "global"), "out")
+    i, q = (Value(I32, name) for name in "iq")
+    number = {n: b.constant(n, I32) for n in (0, 5, 32, 32 * factor, factor, quotient_less, moved)}
+    with b.region() as inside:
+        row = b.apply("sub", b.apply("div", i, number[32]), number[quotient_less])
+        column = b.apply("add", b.apply("mul", b.apply("rem", i, number[32]), number[factor]), q)
+        column = b.apply("sub", column, number[moved])
+        b.store(b.offset(out, number[0]), b.apply("add", b.apply("mul", row, number[32 * factor]), column))
+    cond = b.apply("and", b.apply("ge", q, number[0]), b.apply("lt", q, number[5]))
+    b.if_(cond, inside.block())
+    return function("main", (out, i, q), b)
+
+
+@pytest.mark.parametrize(
+    ("parts", "i", "divisions"), [((0, 1, 2), 2**31 - 1, 0), ((50_000_000, 4, 2), 1_600_000_009, 2)]
+)
+def test_no_signed_sum_wraps(
+    parts: tuple[int, int, int], i: int, divisions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That did not before: what is largest is added last, or nothing is rewritten."""
+    wrapped = list[str]()
+
+    def apply(fn: str, args: list[Any], types: list[Any], result: Any) -> Any:
+        found = interpreted(fn, args, types, result)
+        if fn in ("add", "sub", "mul") and result.is_signed:
+            whole = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}[fn](*args)
+            wrapped.extend([fn] * (whole != found))
+        return found
+
+    interpreted = ir_interpreter.apply
+    monkeypatch.setattr(ir_interpreter, "apply", apply)
+    module = module_of(_put_together(*parts))
+    after = transformed(module, "main", simplify.run, digit_sums.run)
+    for q in (0, 1):
+        assert observe(after, module, BUFFER, i, q) == observe(module.functions["main"], module, BUFFER, i, q)
+    assert not wrapped
+    assert _divisions(after) == divisions

@@ -7,16 +7,17 @@ element was there. Each division takes about as long as a load.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 
-from ..analysis.access.bounds import Bounds, Sum, is_integer
+from ..analysis.access.bounds import Bounds, Sum, is_integer, is_within, type_range
 from ..ir.ops import Apply, Block, For, Function, Module, Op, Value
 from ..ir.traverse import with_body
-from ..ir.types import Type
+from ..ir.types import Scalar, Type
 from .dce import eliminate
 from .simplify import Simplifier
 
 _MOST_TERMS = 3  # that are added up in place of a division
+_Part = tuple[Value | None, int]  # a value so many times, or a number
 
 
 def run(function: Function, module: Module) -> Function:
@@ -88,23 +89,47 @@ class _Digits(Simplifier):
         return (op.args[0], by) if isinstance(by, int) and by > 0 else None
 
     def sum(self, sum_: Sum, type: Type) -> Value | None:
-        """None where it is long."""
+        """None where it is long, or might wrap on its way to a number that fits: no signed sum may."""
+        assert isinstance(type, Scalar)
         if len(sum_.terms) > _MOST_TERMS:
             return None
+        order = next((parts for parts in self.orders(sum_) if self.fits_on_the_way(parts, type)), None)
+        if order is None:
+            return None
         total = None
-        for value, times in _positive_first(sum_.terms):
-            term = self.apply("convert", value, type=type)
-            if abs(times) != 1:
-                term = self.apply("mul", term, self.constant(abs(times), type))
+        for value, times in order:
+            term = self.product(value, abs(times), type)
             if total is None:
-                total = term if times > 0 else self.apply("neg", term)
+                total = term if times >= 0 else self.apply("neg", term)
             else:
                 total = self.apply("add" if times > 0 else "sub", total, term)
-        if total is None:
-            return self.constant(sum_.constant, type)
-        fn = "add" if sum_.constant > 0 else "sub"
-        return self.apply(fn, total, self.constant(abs(sum_.constant), type)) if sum_.constant else total
+        return total
 
+    def product(self, value: Value | None, times: int, type: Scalar) -> Value:
+        if value is None:
+            return self.constant(times, type)
+        term = self.apply("convert", value, type=type)
+        return term if times == 1 else self.apply("mul", term, self.constant(times, type))
 
-def _positive_first(terms: Mapping[Value, int]) -> list[tuple[Value, int]]:
-    return sorted(terms.items(), key=lambda term: term[1] < 0)
+    def orders(self, sum_: Sum) -> Iterator[list[_Part]]:
+        """As it is read best; and with what may be largest at the end."""
+        constant: list[_Part] = [(None, sum_.constant)] if sum_.constant or not sum_.terms else []
+        terms: list[_Part] = sorted(sum_.terms.items(), key=lambda term: term[1] < 0)
+        yield terms + constant
+        terms.sort(key=self.size)
+        yield terms[:1] + constant + terms[1:]
+
+    def fits_on_the_way(self, parts: list[_Part], type: Scalar) -> bool:
+        """Everything but the whole."""
+        if len(parts) == 1 or not type.is_signed:
+            return True
+        found, total = list[Sum](), Sum()
+        for value, times in parts:
+            one = Sum(1) if value is None else Sum(0, {value: 1})
+            total += one.times(times)
+            found += one.times(abs(times)), total
+        return all(is_within(self.bounds.range_of(part), type_range(type)) for part in found[:-1])
+
+    def size(self, part: _Part) -> int:
+        value, times = part
+        return max(map(abs, self.bounds.range_of(Sum(times) if value is None else Sum(0, {value: times}))))

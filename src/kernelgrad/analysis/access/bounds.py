@@ -92,7 +92,7 @@ class Bounds:
         if value not in self._found:
             whole = type_range(value.type)
             found = self._computed(value, deep - 1)
-            self._found[value] = whole if found is None or not _within(found, whole) else found
+            self._found[value] = whole if found is None or not is_within(found, whole) else found
         return self._found[value]
 
     def _computed(self, value: Value, deep: int) -> Range | None:
@@ -156,7 +156,7 @@ class Bounds:
             (source,) = op.args
             whole, wide = type_range(source.type), type_range(value.type)
             keeps_bits = wide[1] - wide[0] >= whole[1] - whole[0]
-            if _within(self.of(source), wide) or (keeps_bits and low >= 0 and high <= whole[1]):
+            if is_within(self.of(source), wide) or (keeps_bits and low >= 0 and high <= whole[1]):
                 self._narrow(source, (low, high))
 
     # ---- sums
@@ -164,7 +164,7 @@ class Bounds:
     def exact(self, value: Value) -> Sum | None:
         """What it is equal to."""
         found = self.sum_of(value)
-        return found if _within(self.range_of(found), type_range(value.type)) else None
+        return found if is_within(self.range_of(found), type_range(value.type)) else None
 
     def range_of(self, sum_: Sum) -> Range:
         low = high = sum_.constant
@@ -193,10 +193,10 @@ class Bounds:
                     if isinstance(factor := self.definition(other), Constant):
                         return self.sum_of(one, deep).times(int(factor.value))
             case Apply("convert", (source,)) if is_integer(source.type) and source.type != value.type:
-                if not _within(self.of(source), type_range(value.type)):
+                if not is_within(self.of(source), type_range(value.type)):
                     return None
                 inner = self.sum_of(source, deep)
-                is_equal = _within(self.range_of(inner), type_range(source.type))
+                is_equal = is_within(self.range_of(inner), type_range(source.type))
                 return inner if is_equal else Sum(0, {source: 1})
         return None
 
@@ -213,7 +213,7 @@ def type_range(type: Type) -> Range:
     return least, least + 2**type.bits - 1
 
 
-def _within(inner: Range, outer: Range) -> bool:
+def is_within(inner: Range, outer: Range) -> bool:
     return outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
