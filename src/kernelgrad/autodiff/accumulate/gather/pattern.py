@@ -33,6 +33,7 @@ from .updates import Update, updates_of
 
 _MOST_DIGITS = 5  # batch, channel and three of space
 _MOST_TILE: dict[Type, int] = {F32: 32, F64: 16}  # sums in the registers of a block's threads
+_MOST_ROW = 16  # of them along the first digit: more of one loop are summed up as well in the kernel's own blocks
 _FEWEST_TILES = 2 * FILLING_THREADS // 256
 _PARTS = 1024  # blocks that share few tiles
 _ROWS = (ROWS, 2 * ROWS, 4 * ROWS)  # of threads in such a block
@@ -206,7 +207,7 @@ class Finder(Placing):
             at = solved.coordinate
             loop = read.loops[at.number] if at is not None and at.kind == "loop" else None
             constant = isinstance(loop, For) and trips(loop, self.constants) == extent
-            if not constant or math.prod(tile) * extent > most:
+            if not constant or math.prod(tile) * extent > (most if tile else min(most, _MOST_ROW)):
                 break
             tile.append(extent)
         return tuple(tile)
