@@ -123,7 +123,6 @@ CUDA = (
     Pass("dealt_loops", "schedule.sum_over.dealt_loops", (For, While)),
     Pass("contraction", "schedule.sum_over.contraction", (For, While)),
     Pass("lane_sums", "schedule.sum_over.lane_sums", (For,)),
-    Pass("guarded_sums", "schedule.guarded_sums", ("masked",)),
     UNMASK,
     Pass("consumed", "schedule.order.late_zeros", (Store,)),
 )
