@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .case import F32, I32, Theme, floats, ints, zeros
+from .case import F32, I32, Theme, floats, ints, of, zeros
 
 theme = Theme()
 
@@ -34,6 +34,33 @@ theme = Theme()
 )
 def constructors(y: Any) -> Any:
     return np.array([3, 33.5, 9.5, 13.5, 101, 9.5, 14, 103])
+
+
+@theme.case(
+    """
+    struct V {
+      float x, y;
+      __device__ V() : x(7), y(8) {}
+      __device__ V(float x) : x(x), y(-1) {}
+      __device__ V(float x, float y) : x(y), y(x) {}
+      __device__ V(int n) : x(n), y(n + 1) {}
+    };
+    struct W { V a; float z; V c[2]; };
+    __global__ void k(const float *x, float* y) {
+      V b[3] = {x[0], {2.0f, 3.0f}};
+      W w{x[1] * x[1], 5.0f, {{3}, V(x[2])}};
+      V p[] = {4, w.a};
+      y[0] = b[0].x; y[1] = b[0].y; y[2] = b[1].x; y[3] = b[1].y; y[4] = b[2].x; y[5] = b[2].y;
+      y[6] = w.a.x; y[7] = w.a.y; y[8] = w.z; y[9] = w.c[0].y; y[10] = w.c[1].x; y[11] = p[0].y; y[12] = p[1].x;
+    }
+    """,
+    of([2, 3, 6], np.float32),
+    zeros(13),
+    block=1,
+)
+def constructors_of_what_lists_hold(x: Any, y: Any) -> Any:
+    y[:] = [2, -1, 3, 2, 7, 8, 9, -1, 5, 4, 6, 5, 9]
+    return x, y
 
 
 @theme.case(

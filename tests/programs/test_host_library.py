@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from kernelgrad.errors import UnsupportedError
 
 HEAD = r"""
 #include <array>
@@ -63,7 +64,7 @@ CASES = {
     ),
     "objects in vectors": (
         "std::vector<Obj> o; o.emplace_back(1.0); o.push_back(Obj(2)); o.pop_back(); o.emplace_back(7.0);",
-        "+1 +2 -2 -2 +7 -7 -1",
+        "+1 +2 -2 -2 +7 -1 -7",
     ),
     "strings": (
         """std::string line = "x=" + std::to_string(42) + ';'; std::vector<std::string> words = {"one", "two"};
@@ -130,6 +131,24 @@ CASES = {
            struct Coded { char code[8]; int k; }; Coded c[] = {{"ab", 1}, {"cd"}}; std::array<std::string, 2> s{"ef"};
            std::vector<std::string> one = {"gh"}; printf(" %s%s%s", c[1].code, s[0].c_str(), one[0].c_str());""",
         "2 m3 3 p7 243 30 cdefgh",
+    ),
+    "objects in lists from what is no list": (
+        """struct V { double x, y; V(double x) : x(x), y(-1) {} V(double x, double y) : x(x), y(y) {} };
+           struct W { V a; double z; V c[2]; }; V b[3] = {2, {3, 4}, V(5)}; W w{1, 2, {3, 4}};
+           std::vector<V> v = {1, 2.5, {3, 4}}; std::array<V, 2> a = {7.0, 8.0};
+           printf("%g %g %g %g %g %g ", b[0].y, b[1].x, b[2].x, w.z, w.c[0].y, w.c[1].x);
+           printf("%g %g %g %g %g ", v[0].y, v[1].x, v[2].y, a[0].y, a[1].x);
+           struct O { int w; O(int) : w(1) {} O(double) : w(2) {} O(bool) : w(3) {} O(double, double) : w(4) {}
+                      O(float, int) : w(5) {} O(const std::string &) : w(6) {} O(const char *) : w(7) {} };
+           for (O o : {O(1), O(true)}) printf("%d", o.w);
+           std::vector<O> o{1, 2.5, true, 'a', {2.5f}, {2.0, 3.0}, {2.0f, 3}, std::string("s"), "t"};
+           for (auto &k : o) printf("%d", k.w);""",
+        "-1 3 5 2 -1 4 -1 2.5 4 -1 8 13123124567",
+    ),
+    "what a vector's move takes": (
+        """std::vector<Told> x, y; x.emplace_back(1); y.emplace_back(2); x = std::move(y);
+           printf("| %d %d ", (int)x.size(), (int)y.size());""",
+        "+1 +2 -1 | 1 0 -2",
     ),
     "what a loop goes through lasts as long": (
         """Told a(1); std::vector<int> u{1, 2}, w{3};
@@ -217,3 +236,12 @@ def test_a_program_of_several_files(tmp_path: Path) -> None:
     assert np.allclose(x, start**8) and np.allclose(d_x, 8 * start**7)
     with pytest.raises(kg.KernelGradError, match=r"run\.cpp:4:.*missing"):
         module["wrong"]
+
+
+@pytest.mark.parametrize("values", ["{1.0, {2.0, 3.0}}", "{{1.0}, {2.0, 3.0}}"])
+def test_variables_whose_lists_call_constructors_are_refused(values: str) -> None:
+    text = """struct V { double x, y; __device__ constexpr V(double x, double y = -1) : x(y), y(x) {} };
+    __constant__ V c[2] = VALUES;
+    __global__ void k(double *o) { o[0] = c[1].x; }""".replace("VALUES", values)
+    with pytest.raises(UnsupportedError, match=r"kernel.cu:2:\d+: error: the .* of a module-level variable"):
+        kg.compile(text)["k"]

@@ -140,7 +140,7 @@ def _from_list(fn: Fn, ptr: Value, c: Cursor) -> None:
     if alone is not None and isinstance(type, Struct | Array) and _same_record(fn.module, alone, type):
         initialize(fn, ptr, children[0])  # T{other_T}, or char[] = {"text"}
         return
-    if fn.on_host and isinstance(type, Struct) and _has_constructors(fn.module, type):
+    if isinstance(type, Struct) and has_constructors(fn.module, type):
         from .list_elements import construct_from
 
         construct_from(fn, ptr, type, c, children)
@@ -228,30 +228,40 @@ def _distribute(module: Lowering, elements: deque[Cursor], type: Type, path: tup
             yield None, part, (*path, k)
             if isinstance(type, Array):
                 return  # None stands for the rest of an array
-        elif isinstance(part, Scalar | Pointer) or _same_record(module, elements[0], part):
+        elif isinstance(part, Scalar | Pointer) or _is_whole(module, elements[0], part):
             yield elements.popleft(), part, (*path, k)
         else:
             yield from _distribute(module, elements, part, (*path, k))
 
 
+def _is_whole(module: Lowering, element: Cursor, part: Type) -> bool:
+    """Whether the element initialises the whole part, rather than its first member, which only aggregates let it."""
+    return element.kind == Kind.INIT_LIST_EXPR or _same_record(module, element, part) or has_constructors(module, part)
+
+
 def _same_record(module: Lowering, element: Cursor, part: Type) -> bool:
-    """Whether the element initialises the whole part, rather than its first member."""
+    """Whether the element is such an object already, or the text of such an array."""
     if element.kind == Kind.STRING_LITERAL:
-        return isinstance(part.element, Scalar) if isinstance(part, Array) else _has_constructors(module, part)
-    if element.kind == Kind.INIT_LIST_EXPR:
-        return True
+        return isinstance(part, Array) and isinstance(part.element, Scalar)
     kind = element.type.get_canonical().kind
     if kind not in (clang.TypeKind.RECORD, clang.TypeKind.CONSTANTARRAY):
         return False
     return module.types.lower(element.type, module.unit.span(element)) == part
 
 
-def _has_constructors(module: Lowering, type: Type) -> bool:
+def has_constructors(module: Lowering, type: Type) -> bool:
     if not isinstance(type, Struct):
         return False
     declaration = module.types.clang_type(type).get_declaration()
     members = children_of(declaration) or module.unit.instantiated(declaration)
-    return any(m.kind == Kind.CONSTRUCTOR for m in members)
+    return any(_is_constructor(m, declaration) for m in members)
+
+
+def _is_constructor(member: Cursor, of: Cursor) -> bool:
+    """A template of them, or those of a base, too."""
+    if member.kind in (Kind.FUNCTION_TEMPLATE, Kind.USING_DECLARATION):
+        return str(member.spelling).partition("<")[0] == str(of.spelling)
+    return bool(member.kind == Kind.CONSTRUCTOR and not member.is_default_method())
 
 
 def element_at(fn: Fn, ptr: Value, index: int) -> Value:

@@ -13,11 +13,13 @@ from .lifetimes import destroy, ends, temporary
 from .lowering import FunctionLowering as Fn
 from .types import is_reference
 
+_PROMOTED = ("bool", "char", "signed char", "unsigned char", "short", "unsigned short")
+
 
 def object_from(fn: Fn, ptr: Value, start: Cursor, type: Struct) -> bool:
     """By a constructor, where one makes an object of something else, or a copy: lists show their elements as they are
     written. False where an object is its bytes."""
-    if fn.on_host and _converts(fn, start, type):
+    if _converts(fn, start, type):
         convert(fn, ptr, start, type, [start])
     elif is_by_code(fn, type) and clang.is_place(start):
         construct_copy(fn, ptr, place(fn, start).ptr, moves=clang.is_expiring(start))
@@ -67,10 +69,11 @@ def convert(fn: Fn, ptr: Value, c: Cursor, type: Struct, given: list[Cursor]) ->
     """By the constructor that takes what is given."""
     from .calls import call_function
 
-    found = [m for m in fn.members(type) if m.kind == Kind.CONSTRUCTOR and _takes(m, given)]
+    all = [m for m in fn.members(type) if m.kind == Kind.CONSTRUCTOR]
+    found = _best([m for m in all if _takes(m, given)], given)
     if not found and c.kind == Kind.INIT_LIST_EXPR:
-        found = [m for m in fn.members(type) if m.kind == Kind.CONSTRUCTOR and _has_as_many(m, given)]
-    if len(found) != 1 or found[0].get_definition() is None:
+        found = [m for m in all if _has_as_many(m, given)]
+    if len(found) != 1 or found[0].get_definition() is None or len(given) != len(list(found[0].get_arguments())):
         raise fn.unsupported(c, f"this conversion to '{type.name}' is not supported", "name the constructor")
     arguments = [_argument(fn, g, param.type) for g, param in zip(given, found[0].get_arguments(), strict=True)]
     call_function(fn, found[0].get_definition(), [fn.generic(ptr), *arguments], fn.unit.span(c))
@@ -80,7 +83,7 @@ def _argument(fn: Fn, c: Cursor, param: clang.Type) -> Value:
     from .initialize import coerce, fitted, initialize
 
     wanted = fn.types.lower(param.get_pointee() if is_reference(param) else param, fn.unit.span(c))
-    if is_reference(param) and _category(c.type) == _category(param) and c.kind != Kind.INIT_LIST_EXPR:
+    if is_reference(param) and _category(c.type) == _category(param) and clang.is_place(c):
         found = place(fn, c).ptr
         if pointee(found) == wanted or not isinstance(wanted, Scalar):
             return fn.generic(found)
@@ -96,13 +99,42 @@ def _argument(fn: Fn, c: Cursor, param: clang.Type) -> Value:
 
 def _takes(constructor: Cursor, given: list[Cursor]) -> bool:
     params = list(constructor.get_arguments())
-    same = (_category(p.type) == _category(g.type) for p, g in zip(params, given, strict=False))
-    return _has_as_many(constructor, given) and all(same)
+    return _has_as_many(constructor, given) and all(map(_fits, params, given))
 
 
 def _has_as_many(constructor: Cursor, given: list[Cursor]) -> bool:
+    """What has a default may be left out; another constructor is not taken for one that C++ would call so."""
     special = constructor.is_copy_constructor() or constructor.is_move_constructor()
-    return not special and len(list(constructor.get_arguments())) == len(given)
+    params = list(constructor.get_arguments())
+    needed = sum(not any(k.kind.is_expression() for k in p.get_children()) for p in params)
+    return not special and needed <= len(given) <= len(params)
+
+
+def _fits(param: Cursor, given: Cursor) -> bool:
+    wanted, has = _category(param.type), _category(given.type)
+    if given.kind == Kind.INIT_LIST_EXPR:
+        return wanted != "number" or len(list(given.get_children())) < 2
+    return wanted == has or (has == "nullptr" and wanted.endswith("*"))
+
+
+def _best(found: list[Cursor], given: list[Cursor]) -> list[Cursor]:
+    """Those that convert no number further than any other does."""
+    ranks = [[_distance(p.type, g.type) for p, g in zip(m.get_arguments(), given, strict=False)] for m in found]
+    least = [min(column) for column in zip(*ranks, strict=True)]
+    return [m for m, rank in zip(found, ranks, strict=True) if rank == least] or found
+
+
+def _distance(param: clang.Type, given: clang.Type) -> int:
+    if _category(given) != "number" or _category(param) != "number":
+        return 0
+    wanted, has = _spelled(param), _spelled(given)
+    promoted = wanted == "double" if has == "float" else wanted == "int" and has in _PROMOTED
+    return 0 if wanted == has else 1 if promoted else 2
+
+
+def _spelled(type: clang.Type) -> str:
+    type = type.get_canonical()
+    return str((type.get_pointee() if is_reference(type) else type).spelling).removeprefix("const ")
 
 
 def _category(type: clang.Type) -> str:
@@ -110,6 +142,8 @@ def _category(type: clang.Type) -> str:
     type = type.get_canonical()
     while is_reference(type):
         type = type.get_pointee().get_canonical()
+    if type.kind == clang.TypeKind.NULLPTR:
+        return "nullptr"
     if type.kind in (clang.TypeKind.POINTER, clang.TypeKind.CONSTANTARRAY):
         inside = type.element_type if type.kind == clang.TypeKind.CONSTANTARRAY else type.get_pointee()
         return f"{inside.get_canonical().spelling.removeprefix('const ')} *"

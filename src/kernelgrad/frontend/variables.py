@@ -186,7 +186,7 @@ def initial_bytes(module: Lowering, target: Cursor, type: Type) -> bytes | None:
 
 
 def _fill(module: Lowering, c: Cursor, type: Type, data: bytearray, at: int) -> None:
-    from .initialize import flat_elements
+    from .initialize import flat_elements, has_constructors
 
     if isinstance(type, Scalar):
         number = clang.evaluate(c)
@@ -206,6 +206,8 @@ def _fill(module: Lowering, c: Cursor, type: Type, data: bytearray, at: int) -> 
         if c.kind == Kind.CALL_EXPR or len(children) != 1:
             raise module.unsupported(c, "the initialiser of a module-level variable must be a list of constants")
         c = children[0]
+    if has_constructors(module, type):
+        raise module.unsupported(c, "the constructor of a module-level variable is not called", "set it in a kernel")
     for element, element_type, path in flat_elements(module, c, type):
         if isinstance(type, Struct) and module.types.bits(type, path[0]) is not None:
             raise module.unsupported(c, "a module-level variable with bit-fields cannot be initialised here")
