@@ -306,8 +306,9 @@ def default_initialize(fn: Fn, ptr: Value, zero: bool = False) -> None:
     constructor = _default_constructor(fn, type)
     if constructor is not None:
         from .calls import call_function
+        from .list_elements import default_arguments
 
-        call_function(fn, constructor, [fn.generic(ptr)], fn.b.span)
+        call_function(fn, constructor, [fn.generic(ptr), *default_arguments(fn, constructor)], fn.b.span)
         return
     if fn.types.is_union(type):
         _start_union(fn, ptr, type, zero)

@@ -73,9 +73,10 @@ def convert(fn: Fn, ptr: Value, c: Cursor, type: Struct, given: list[Cursor]) ->
     found = _best([m for m in all if _takes(m, given)], given)
     if not found and c.kind == Kind.INIT_LIST_EXPR:
         found = [m for m in all if _has_as_many(m, given)]
-    if len(found) != 1 or found[0].get_definition() is None or len(given) != len(list(found[0].get_arguments())):
+    if len(found) != 1 or found[0].get_definition() is None:
         raise fn.unsupported(c, f"this conversion to '{type.name}' is not supported", "name the constructor")
-    arguments = [_argument(fn, g, param.type) for g, param in zip(given, found[0].get_arguments(), strict=True)]
+    arguments = [_argument(fn, g, p.type) for g, p in zip(given, found[0].get_arguments(), strict=False)]
+    arguments += default_arguments(fn, found[0], c, len(given))
     call_function(fn, found[0].get_definition(), [fn.generic(ptr), *arguments], fn.unit.span(c))
 
 
@@ -103,11 +104,26 @@ def _takes(constructor: Cursor, given: list[Cursor]) -> bool:
 
 
 def _has_as_many(constructor: Cursor, given: list[Cursor]) -> bool:
-    """What has a default may be left out; another constructor is not taken for one that C++ would call so."""
+    """What has a default may be left out."""
     special = constructor.is_copy_constructor() or constructor.is_move_constructor()
     params = list(constructor.get_arguments())
-    needed = sum(not any(k.kind.is_expression() for k in p.get_children()) for p in params)
+    needed = sum(_default(p) is None for p in params)
     return not special and needed <= len(given) <= len(params)
+
+
+def default_arguments(fn: Fn, constructor: Cursor, c: Cursor | None = None, given: int = 0) -> list[Value]:
+    """Of the parameters behind the given ones. `c`: what asks for them."""
+    made = list[Value]()
+    for param in list(constructor.get_arguments())[given:]:
+        default = _default(param)
+        if default is None:
+            raise fn.unsupported(c or constructor, "its default arguments are not known here", "give all arguments")
+        made.append(_argument(fn, default, param.type))
+    return made
+
+
+def _default(param: Cursor) -> Cursor | None:
+    return next((k for k in param.get_children() if k.kind.is_expression()), None)
 
 
 def _fits(param: Cursor, given: Cursor) -> bool:
