@@ -1,8 +1,8 @@
 """Idioms in every form of a gradient: `python benchmarks/idiom_ways.py --help`.
 
 Each kernel of idioms.py as R (`primal=False`, outputs' adjoints kept, inputs' assigned), J (value and gradient), R with
-`deterministic=True`, J with `may_alias=True`, as two launches of a split, and J of arrays of `__half`. Registers and
-bytes of local memory: of a thread, the most of all kernels that ran. NVRTC: the seconds that all of them took to
+`deterministic=True`, J with `may_alias=True`, as two launches of a split, and J and R of arrays of `__half`. Registers
+and bytes of local memory: of a thread, the most of all kernels that ran. NVRTC: the seconds that all of them took to
 compile, with an empty cache. The error is against the gradient of the same text in double precision. Several processes
 may share the work (`--part 2/8 --meet folder`): they compile at the same time, and take turns on the GPU. With `--cpu`
 small problems run there, timed by the clock.
@@ -37,8 +37,9 @@ PATIENCE = 60  # seconds
 
 
 class Joint(Problem):
-    """Value and gradient."""
+    """Value and gradient. `text`: which its module is."""
 
+    text = ""
     is_joint = True
     options: ClassVar[dict[str, Any]] = {}
 
@@ -90,8 +91,14 @@ class Split(Joint):
 class Half(Joint):
     """Of arrays of halves, with sums and tiles in float."""
 
+    text = "half "
+
     def __init__(self, idiom: Idiom, module: Any, xp: Any):
         super().__init__(idiom, module, xp, xp.float16)
+
+
+class HalfReverse(Half, Reverse):
+    """The reverse alone."""
 
 
 FORMS: dict[str, type[Joint]] = {
@@ -101,6 +108,7 @@ FORMS: dict[str, type[Joint]] = {
     "may_alias": Aliasing,
     "split": Split,
     "half": Half,
+    "half R": HalfReverse,
 }
 
 
@@ -153,7 +161,7 @@ class Measured:
 
     def _problem(self) -> Any:
         """With arrays of its own, and what was derived already."""
-        module = self.modules["half " + self.idiom.file if self.kind is Half else self.idiom.file]
+        module = self.modules[self.kind.text + self.idiom.file]
         problem = self.kind(self.idiom, module, self.xp)
         problem.__dict__ |= self.derivative
         return problem
@@ -169,7 +177,7 @@ class Measured:
         self.derivative = {key: problem.__dict__[key] for key in ("reverse", "halves") if key in problem.__dict__}
         problem.fill()
         error = distance(self.xp, got, self._exact(problem))
-        wrong = "" if error <= (HALF_TOLERANCE if self.kind is Half else FLOAT_TOLERANCE) else " WRONG"
+        wrong = "" if error <= (HALF_TOLERANCE if self.kind.text else FLOAT_TOLERANCE) else " WRONG"
         self.error = f"{error:.0e}{wrong}"
 
     def _exact(self, like: Problem) -> dict[str, Any]:

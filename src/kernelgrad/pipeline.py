@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -35,6 +35,7 @@ from .ir.ops import (
     Member,
     Module,
     Offset,
+    Param,
     PtrCast,
     Registered,
     Store,
@@ -354,6 +355,20 @@ def with_wide_loads(module: Module, aligned: frozenset[str]) -> Module:
     wide = Pass("wide_loads", "schedule.vectorize.neighbour_loads", (Load,), (aligned,))
     (name,) = module.functions
     return for_target(module, name, (wide, Pass("tidy", "transforms.simplify")))
+
+
+@compiling
+@deeply
+def with_half_adjoints(module: Module, params: Mapping[str, Param]) -> Module | None:
+    """A finished derivative whose adjoints by these names are halves, as what they belong to; None where they cannot
+    be."""
+    from .schedule.half_adjoints import run
+
+    (name,) = module.functions
+    changed = run(module.functions[name], params)
+    if changed is None:
+        return None
+    return for_target(replace(module, functions={name: changed}), name, (Pass("tidy", "transforms.simplify"),))
 
 
 def in_tiles(module: Module, tuning: Tuning) -> Module:

@@ -126,7 +126,7 @@ def test_function(module: kg.Module) -> None:
 
 def test_overlap_of_adjoints_in_half(module: kg.Module) -> None:
     both = np.ones(8, "f2")
-    with pytest.raises(kg.ArgumentError, match="'adjoint of y' and 'adjoint of x' share memory"):
+    with pytest.raises(kg.ArgumentError, match="'d_y' and 'd_x' share memory"):
         kg.gradient(module["pairs"], "y, x")[1, 4](numbers(8), numbers(8), both, both)
 
 

@@ -5,7 +5,7 @@ The second kind decides between forms of the same code; other devices want other
 
 from __future__ import annotations
 
-from ..ir.types import F32, F64, I32, U32, Field, Scalar, Struct
+from ..ir.types import BF16, F16, F32, F64, I32, U32, Field, Scalar, Struct
 
 # ---- fixed by CUDA ------------------------------------------------------------------------------------------------
 
@@ -16,16 +16,21 @@ REGISTERS = 1 << 16  # that the threads of a multiprocessor share
 REGISTER_STEP = 8  # a thread gets a multiple of these
 
 
-def _vector(name: str, element: Scalar) -> Struct:
-    count = VECTOR_BYTES // element.size
-    fields = tuple(Field("xyzw"[k], element, k * element.size) for k in range(count))
-    return Struct(name, fields, VECTOR_BYTES, VECTOR_BYTES)
+def vector(name: str, element: Scalar, count: int) -> Struct:
+    """So many neighbours, that are loaded and stored at once."""
+    fields = tuple(Field("xyzwabcd"[k], element, k * element.size) for k in range(count))
+    return Struct(name, fields, count * element.size, count * element.size)
+
+
+def halves(element: Scalar, count: int) -> Struct:
+    """CUDA has no vectors of so many halves."""
+    return vector(f"~{element.name}x{count}", element, count)
 
 
 VECTORS = {
-    element: _vector(name, element)
+    element: vector(name, element, VECTOR_BYTES // element.size)
     for name, element in (("float4", F32), ("double2", F64), ("int4", I32), ("uint4", U32))
-}
+} | {element: halves(element, VECTOR_BYTES // element.size) for element in (F16, BF16)}
 
 # ---- measured on an H200, of 132 multiprocessors ------------------------------------------------------------------
 

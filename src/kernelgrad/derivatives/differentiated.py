@@ -32,6 +32,7 @@ from .asked.settings import Settings
 
 if TYPE_CHECKING:
     from ..autodiff.calculus.struct_members import Member
+    from ..launches.memory.half_adjoints import Half
 
 
 class Differentiated:
@@ -108,6 +109,17 @@ class Differentiated:
 
         return in_float(self.kernel.function, adjoints, launch, own, self.settings.kept if kept is None else kept)
 
+    def _standing(
+        self, adjoints: dict[str, Any], launch: Launch, own: LaunchMemory
+    ) -> tuple[dict[str, Any], tuple[Half, ...]]:
+        """The same, but those that the launch may take as halves are bound as floats until it is planned."""
+        if not self._has_halves:
+            return adjoints, ()
+        from ..launches.memory.half_adjoints import standing
+
+        adjoints, halves = standing(self.kernel.function, adjoints, self.settings.kept)
+        return self._in_float(adjoints, launch, own), halves
+
     @cached_property
     def _has_halves(self) -> bool:
         return any(holds_halves(p.type) for p in self.kernel.function.params)
@@ -159,7 +171,7 @@ class Differentiated:
             return
         if own.originals:
             bound = bound._replace(buffers=(*bound.buffers, *own.originals))
-            written |= {b.name for b in own.originals}
+            written |= {b.name for b, is_written in own.originals.items() if is_written}
         check_overlap(variant.reverse.function, bound, written, self.kernel.of_variables)
         if self.settings.mode == "reverse":
             check_own_overlap(self.kernel.function, bound, self.kernel.written)

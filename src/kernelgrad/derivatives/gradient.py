@@ -26,6 +26,8 @@ from .differentiated import Differentiated, compiled
 
 if TYPE_CHECKING:
     from ..launches.choice.split_launch import Spilled
+    from ..launches.choice.variant import Variant
+    from ..launches.memory.half_adjoints import Half
     from ..runtime.replay import Replays
 
 
@@ -286,17 +288,37 @@ class Gradient(Differentiated):
         self.check_members(own_args, adjoints)
         wanted = tuple([name for name, adjoint in adjoints.items() if adjoint is not None])
         own = LaunchMemory()
-        adjoints = self._in_float(adjoints, launch, own)
+        adjoints, halves = self._standing(adjoints, launch, own)
         bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
         if bound.has_parts:
             from ..runtime.reach import reaching
 
             bound = reaching(self.kernel.function, launch, bound)
+        ways = self.ways(placement, single, watched)
+        known = known_launch(self.kernel.function, wanted, launch, bound, ways, segment, _names(halves))
+        plan = self._plan(known, bound, _spilled(placement))
+        if halves:
+            bound = self._settled(plan.variant, bound, halves, launch, own, placement)
         if placement.cuda is not None:
             self.check_alignment(self.variant(wanted, self.usual), bound)
-        ways = self.ways(placement, single, watched)
-        known = known_launch(self.kernel.function, wanted, launch, bound, ways, segment)
-        return BoundPlan(self._plan(known, bound, _spilled(placement)), bound, placement, own)
+        return BoundPlan(plan, bound, placement, own)
+
+    def _settled(
+        self,
+        variant: Variant,
+        bound: BoundArguments,
+        halves: tuple[Half, ...],
+        launch: Launch,
+        own: LaunchMemory,
+        placement: Placement,
+    ) -> BoundArguments:
+        """With copies in float of the halves that the plan does not take as they are."""
+        from ..launches.memory.half_adjoints import Settled
+
+        names = {name: p.name for name, p in variant.derivative.adjoints.items()}
+        settled = Settled(variant.binder.function, names)
+        stay = variant.options.facts.halves
+        return settled.settle(bound, halves, stay, self.settings.kept, launch, own, placement)
 
     def planned(
         self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any], on_gpu: bool = False
@@ -319,16 +341,17 @@ class Gradient(Differentiated):
         function, wanted = self.kernel.function, self.settings.listed
         own_args, copies = args[: len(user_params(function))], LaunchMemory()
         primal, placement = self.kernel.bind(own_args)
+        halves: tuple[Half, ...] = ()
         bound = None
         if keywords or len(args) != len(own_args):
-            adjoints = self._in_float(self.separate(args, keywords)[1], launch, copies)
+            adjoints, halves = self._standing(self.separate(args, keywords)[1], launch, copies)
             wanted = tuple(name for name, adjoint in adjoints.items() if adjoint is not None)
             bound, _ = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
         if not wanted:
             raise ArgumentError(f"{self.kernel.name}: no adjoint is wanted, so there is nothing to explain")
         there = Placement(0) if on_gpu and placement.cuda is None else placement
         ways = self.ways(there, False, False)
-        known = known_launch(function, wanted, launch, bound or primal, ways, segment)
+        known = known_launch(function, wanted, launch, bound or primal, ways, segment, _names(halves))
         known = known if bound is not None else self.forms.with_adjoints(known)
         return Planned(self, self._plan(known, bound, _spilled(placement)), launch, primal, placement)
 
@@ -351,6 +374,10 @@ class Gradient(Differentiated):
     def ways(self, placement: Placement, single: bool, watched: bool) -> Ways:
         on_gpu, single = placement.cuda is not None, single or self.settings.report_nan
         return Ways(single, not (on_gpu or watched), on_gpu and not single)
+
+
+def _names(halves: tuple[Half, ...]) -> frozenset[str]:
+    return frozenset([half.name for half in halves])
 
 
 def _spilled(placement: Placement) -> Spilled | None:

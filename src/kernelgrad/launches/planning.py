@@ -6,15 +6,17 @@ code (`variant`) -> what a launch needs besides (`plan`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import starmap
 from typing import TYPE_CHECKING
 
 from ..analysis.ownership.exclusive import place_of
+from ..autodiff.calculus.shadows import adjoint_type
 from ..deep import deeply
 from ..ir.ops import Barrier, BarrierReduce, For, Value, Warp, While
 from ..ir.traverse import kinds
+from ..ir.types import Pointer
 from ..locks import cached_property, compiling
 from ..runtime.integers import KnownLaunch, Looking
 from .choice.forms import Forms
@@ -46,7 +48,8 @@ class Planner:
         halves = self.in_two.find(launch, looking, spilled) if self._takes_long else None
         if halves is None:
             return _in_one(self.forms, launch, looking)
-        plan = _in_one(halves.reverse, launch, looking)
+        alone = launch if halves.consuming is None else launch._replace(halves=frozenset())
+        plan = _in_one(halves.reverse, alone, looking)
         forward = self.in_two.forward(halves, launch.wanted)
         return plan.followed_by(forward, halves.consuming is not None, halves.asked)
 
@@ -71,6 +74,9 @@ def _in_one(forms: Forms, launch: KnownLaunch, looking: Looking) -> LaunchPlan:
     if variant.options.facts.exchanged and (aligned := _aligned(launch)):
         variant = forms.laid_out(launch, replace(variant.options.facts, aligned=aligned))
     gathers = () if launch.ways.single else tuple(starmap(Gathering, forms.gathers(launch)))
+    if launch.halves and (halves := _kept_halves(variant, gathers, launch, looking)):
+        variant = forms.laid_out(launch, replace(variant.options.facts, halves=halves))
+        gathers = tuple(g._replace(kernel=variant.in_halves(g.kernel)) for g in gathers)
     return LaunchPlan(variant, launch, gathers, tuple(_cleared(forms, variant, launch)), looking)
 
 
@@ -83,6 +89,14 @@ def _vectorized(variant: Variant, launch: KnownLaunch, looking: Looking) -> Fact
     from .vector_width import vectorized_facts
 
     return vectorized_facts(variant, launch, looking)
+
+
+def _kept_halves(
+    variant: Variant, gathers: tuple[Gathering, ...], launch: KnownLaunch, looking: Looking
+) -> frozenset[str]:
+    from .kept_halves import kept_halves
+
+    return kept_halves(variant, gathers, launch, looking)
 
 
 def _with_rows(forms: Forms, variant: Variant, launch: KnownLaunch, looking: Looking) -> Facts | None:
@@ -99,10 +113,19 @@ def _cleared(forms: Forms, variant: Variant, launch: KnownLaunch) -> Iterator[Cl
     overwritten = facts.overwritten | {name for name, _ in facts.read_last}
     for name in forms.settings.assigned:
         param = variant.derivative.adjoints.get(name)
-        written = sizes[name] if name in overwritten and _writes(variant, name) else 0
+        written = _adjoint_bytes(variant, name, sizes) if name in overwritten and _writes(variant, name) else 0
         for number, (buffer, nbytes) in enumerate(launch.sizes):
             if param is not None and buffer == param.name and nbytes > written:
-                yield Cleared(number, written, nbytes - written)
+                share = 2 if name in facts.halves else 1  # of the bytes that floats would have
+                yield Cleared(number, written // share, (nbytes - written) // share)
+
+
+def _adjoint_bytes(variant: Variant, name: str, sizes: Mapping[str, int]) -> int:
+    """Of the adjoint of a buffer, in which halves are floats."""
+    root = next(p for p in variant.derivative.prepared.function.params if p.name == name)
+    assert isinstance(root.type, Pointer)
+    each = root.type.pointee
+    return sizes[name] // each.size * adjoint_type(each).size if each.size else sizes[name]
 
 
 def _writes(variant: Variant, name: str) -> bool:

@@ -109,7 +109,8 @@ class KnownLaunch(NamedTuple):
     the listed parameters whose adjoint was given. `integers`: the kernel's, in the order of its parameters. `sizes`:
     the bytes of its buffers by name, and of adjoints if these are given already. `aligned`: which of them begin at
     multiples of 16 bytes, on a GPU. `segment`: the length of a checkpointed loop's segments. `parts`: the buffers that
-    are parts of larger arrays, of which a kernel may reach more."""
+    are parts of larger arrays, of which a kernel may reach more. `halves`: the listed parameters of half precision
+    whose adjoints were given in it."""
 
     wanted: tuple[str, ...]
     grid: Extents
@@ -121,6 +122,7 @@ class KnownLaunch(NamedTuple):
     ways: Ways = ANY
     segment: int | None = None
     parts: frozenset[str] = frozenset()
+    halves: frozenset[str] = frozenset()
 
     def answers(self, function: Function, segmented: bool = False) -> Callable[[Any], Any]:
         """The integers by the values of the parameters; `segmented`: the length of segments, too. Which form a launch
@@ -143,6 +145,7 @@ def known_launch(
     bound: BoundArguments,
     ways: Ways = ANY,
     segment: int | None = None,
+    halves: frozenset[str] = frozenset(),
 ) -> KnownLaunch:
     """`function`: the kernel's; `bound`: its arguments, perhaps with adjoints behind them."""
     integers = integers_of(function).read(bound.packed)
@@ -150,4 +153,4 @@ def known_launch(
     aligned = tuple([buffer.address % VECTOR_BYTES == 0 for buffer in bound.buffers]) if ways.on_gpu else ()
     parts = frozenset([buffer.name for buffer in bound.buffers if buffer.is_part])
     at = launch.grid, launch.block, launch.shared_bytes
-    return KnownLaunch(wanted, *at, integers, sizes, aligned, ways, segment, parts)
+    return KnownLaunch(wanted, *at, integers, sizes, aligned, ways, segment, parts, halves)

@@ -23,7 +23,7 @@ class LaunchMemory:
         self.shared_bytes: int | None = None  # of dynamic shared memory, where the launch needs another size
         self.shadow_bytes = 0  # of these, for the shadow
         self.after: list[Callable[[], None]] = []  # what to launch afterwards
-        self.originals: list[Buffer] = []  # the user's memory that copies stand for
+        self.originals: dict[Buffer, bool] = {}  # the user's memory that copies stand for, and whether it is written
 
     def finish(self) -> None:
         """The last step first: what was there for all others, as copies of adjoints, is put away last. Steps that are

@@ -9,6 +9,7 @@ it is declared, lead to the same number. Memory that is declared without halves 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from ..analysis.roots import Memory
 from ..errors import UnsupportedError
@@ -51,6 +52,36 @@ def _has_halves(type: Type) -> bool:
     return not HALVES.isdisjoint(t for t in parts(type) if isinstance(t, Scalar))
 
 
+def half_of(type: Type) -> Scalar | None:
+    """The half-precision type of which alone memory behind a pointer is made, each number's adjoint at twice its
+    place."""
+    if not isinstance(type, Pointer):
+        return None
+    found = {t for t in parts(type.pointee) if isinstance(t, Scalar)}
+    return found.pop() if len(found) == 1 and is_doubled(type.pointee) else None
+
+
+@lru_cache(256)
+def is_doubled(type: Type) -> bool:
+    """Whether each number of its adjoint lies at twice the place."""
+    return all(isinstance(t, Struct | Array) or t in HALVES for t in parts(type)) and all(
+        _has_doubled_fields(t) for t in parts(type) if isinstance(t, Struct)
+    )
+
+
+def _has_doubled_fields(record: Struct) -> bool:
+    if record.is_union or not record.fields:
+        return False
+    wide = _widened(record)
+    assert isinstance(wide, Struct)
+    places = zip(record.fields, wide.fields, strict=True)
+    return wide.size == 2 * record.size and all(new.offset == 2 * old.offset for old, new in places)
+
+
+def _widened(record: Struct) -> Type:
+    return Widened((F16, BF16), F32, "_adjoint")(record)
+
+
 class _Steps:
     """`bases`: the pointers that a pointer is made of, whose types say what the memory holds. `recast`: pointers that
     come by a cast, other than from an array to its elements."""
@@ -58,8 +89,6 @@ class _Steps:
     def __init__(self, function: Function, ops: list[Op]):
         self.bases: dict[Value, set[Value]] = {p.value: {p.value} for p in function.params}
         self.recast: set[Value] = set()
-        self._widened = Widened((F16, BF16), F32, "_adjoint")
-        self._doubled: dict[Type, bool] = {}
         changed = True
         while changed:
             changed = sum(map(self._flow, ops)) > 0
@@ -79,7 +108,7 @@ class _Steps:
 
     def is_odd(self, op: Offset | Member | Load | Store | Atomic, base: Value) -> bool:
         declared, type = pointee(base), pointee(op.ptr)
-        if self._is_doubled(declared):
+        if is_doubled(declared):
             return not self._doubles(op, type)
         if _has_halves(declared):
             return not self._is_declared(op, type, declared)
@@ -87,34 +116,18 @@ class _Steps:
             return False  # the shadow of dynamic shared memory is as large as it takes
         return _has_halves(type)
 
-    def _is_doubled(self, type: Type) -> bool:
-        """Whether each number of its adjoint lies at twice the place."""
-        if type not in self._doubled:
-            self._doubled[type] = all(isinstance(t, Struct | Array) or t in HALVES for t in parts(type)) and all(
-                self._has_doubled_fields(t) for t in parts(type) if isinstance(t, Struct)
-            )
-        return self._doubled[type]
-
-    def _has_doubled_fields(self, record: Struct) -> bool:
-        if record.is_union or not record.fields:
-            return False
-        wide = self._widened(record)
-        assert isinstance(wide, Struct)
-        places = zip(record.fields, wide.fields, strict=True)
-        return wide.size == 2 * record.size and all(new.offset == 2 * old.offset for old, new in places)
-
     def _doubles(self, op: Op, type: Type) -> bool:
         match op:
             case Offset():
-                return self._is_doubled(type)
+                return is_doubled(type)
             case Member(_, index):
                 assert isinstance(type, Struct)
                 return self._place(type, index) == 2 * type.fields[index].offset
-        return isinstance(type, Scalar) or self._is_doubled(type) or not _has_halves(type)
+        return isinstance(type, Scalar) or is_doubled(type) or not _has_halves(type)
 
     def _place(self, record: Struct, index: int) -> int:
         try:
-            wide = self._widened(record)
+            wide = _widened(record)
         except UnsupportedError:  # a union: all at its beginning
             return record.fields[index].offset
         assert isinstance(wide, Struct)

@@ -58,7 +58,7 @@ class Facts:
     leave a loop at different times for it. `apart_in_turn`: loops of a reverse alone go to other elements in every
     iteration, as they do in a typical launch. `exchanged`: loops whose updates launches of their own sum up over the
     threads, by the numbers that `schedule/exchange` gives them. `aligned`: the buffers of which neighbours may be
-    loaded sixteen bytes at a time."""
+    loaded sixteen bytes at a time. `halves`: whose adjoints are halves as they are, not copies in float."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
@@ -92,6 +92,7 @@ class Facts:
     apart_in_turn: bool = True
     exchanged: tuple[tuple[int, ...], ...] = ()
     aligned: frozenset[str] = frozenset()
+    halves: frozenset[str] = frozenset()
 
 
 USUAL = Facts()  # of most launches

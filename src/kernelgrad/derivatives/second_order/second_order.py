@@ -254,7 +254,7 @@ class SecondOrder:
             check_sizes(self.kernel.function.called, word, pairs, bound)
         if own.originals:
             bound = bound._replace(buffers=(*bound.buffers, *own.originals))
-        written = binder.written | {b.name for b in own.originals}
+        written = binder.written | {b.name for b, is_written in own.originals.items() if is_written}
         check_overlap(binder.function, bound, written, self.kernel.of_variables)
 
     def _may_be_shorter(self, slot: Slot) -> bool:

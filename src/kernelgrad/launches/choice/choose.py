@@ -428,9 +428,13 @@ def _read_last(name: str, nbytes: int, prepared: Prepared, memory: Memory, sums:
 
 
 def _plain_root(name: str, prepared: Prepared) -> Value | None:
-    """None of halves, whose adjoints are floats: nothing is said of them."""
+    """None of records with halves among other numbers: nothing is said of them."""
     root = next(p.value for p in prepared.function.params if p.name == name)
-    return root if isinstance(root.type, Pointer) and not holds_halves(root.type) else None
+    if not isinstance(root.type, Pointer) or not holds_halves(root.type):
+        return root if isinstance(root.type, Pointer) else None
+    from ...transforms.half_steps import half_of
+
+    return root if half_of(root.type) is not None else None
 
 
 def _have_adjoints(loads: list[Load], prepared: Prepared) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...analysis.roots import holds_pointers
 from ...autodiff.accumulate.choice import USUAL, Facts
+from ...autodiff.calculus.shadows import holds_halves
 from ...autodiff.prepare.options import Options
 from ...autodiff.prepare.prepared import Derivations
 from ...derivatives.asked.settings import Settings
@@ -70,7 +71,8 @@ class Forms:
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         """Those of all launches so far: of the variants, and of gathers."""
-        finished = [kernel for variant in self.made.values() for kernel in vars(variant).get("kernels", ())]
+        made = self.made.values()
+        finished = [kernel for v in made for kernel in (*vars(v).get("kernels", ()), *v.halved.values())]
         return (*finished, *(() if self._gathers is None else self._gathers.kernels))
 
     def variant(self, wanted: tuple[str, ...] | None = None, facts: Facts | None = None) -> Variant:
@@ -92,8 +94,7 @@ class Forms:
             return found
         with COMPILING:
             if (listed, facts) not in self.made:
-                plain = replace(facts, vector=None, rows=None, aligned=frozenset())
-                base = None if plain == facts else self._variant(listed, plain)
+                base = None if (plain := _plainer(facts)) == facts else self._variant(listed, plain)
                 options = self._options(listed, facts)
                 self.made[listed, facts] = Variant(self.kernel, options, self.derivations, base, self._rows)
             return self.made[listed, facts]
@@ -267,13 +268,23 @@ class Forms:
     def with_adjoints(self, launch: KnownLaunch) -> KnownLaunch:
         """With adjoints that are as large as their arguments, and aligned."""
         params, found = {p.name: p for p in self.kernel.function.params}, []
+        halves = self._halves(launch.wanted)
         for name, adjoint in self.variant(launch.wanted).derivative.adjoints.items():
             if name in params and not holds_pointers(params[name].type):
                 found.append((adjoint.name, params[name].type.size))
             own = ((n.removeprefix(name), nbytes) for n, nbytes in launch.sizes if n.partition(".")[0] == name)
-            found += [(adjoint.name + path, nbytes) for path, nbytes in own]
+            found += [(adjoint.name + path, nbytes * (2 if name in halves else 1)) for path, nbytes in own]
         aligned = (*launch.aligned, *(True for _ in found)) if launch.ways.on_gpu else ()
-        return launch._replace(sizes=(*launch.sizes, *found), aligned=aligned)
+        return launch._replace(sizes=(*launch.sizes, *found), aligned=aligned, halves=halves)
+
+    def _halves(self, names: tuple[str, ...]) -> frozenset[str]:
+        """The parameters of half precision alone."""
+        params = [p for p in self.kernel.function.params if p.name in names and holds_halves(p.type)]
+        if not params:
+            return frozenset()
+        from ...transforms.half_steps import half_of
+
+        return frozenset(p.name for p in params if half_of(p.type) is not None)
 
     def sizes_of(self, launch: KnownLaunch) -> dict[str, int]:
         """The bytes of the wanted buffers. Of one with a shorter adjoint, what is before its end: the launcher may
@@ -281,3 +292,10 @@ class Forms:
         given, adjoints = dict(launch.sizes), self.variant(launch.wanted).derivative.adjoints
         ends = {name: given[p.name] for name, p in adjoints.items() if p.name in given}
         return {n: min(nbytes, ends.get(n, nbytes)) for n, nbytes in launch.sizes if n in launch.wanted}
+
+
+def _plainer(facts: Facts) -> Facts:
+    """Those of the code of which that for these facts is made."""
+    if facts.halves:
+        return replace(facts, halves=frozenset())
+    return replace(facts, vector=None, rows=None, aligned=frozenset())

@@ -28,6 +28,7 @@ from ...autodiff.accumulate.gather.rectangles import PREFIX as BOUND
 from ...autodiff.accumulate.gather.rectangles import Rectangle, rectangles, told, with_rectangles
 from ...autodiff.accumulate.gather.slices import NotSliceable
 from ...autodiff.accumulate.gather.staging import staged_names, staging_function
+from ...autodiff.calculus.shadows import holds_halves
 from ...autodiff.costs.operations import cost
 from ...autodiff.prepare.options import Options
 from ...autodiff.prepare.prepared import Derivations, Prepared
@@ -117,7 +118,9 @@ class Gathers:
         shadows = {p.name: p.value for p in pattern.function.params}
         gathers = list[tuple[Gather, Box]]()
         for name, nbytes in candidates:
-            chosen = finder.find(name, shadows[pattern.derivation.adjoints[name].name], nbytes, name in owned)
+            shadow = shadows[pattern.derivation.adjoints[name].name]
+            nbytes *= _widening(name, prepared)
+            chosen = finder.find(name, shadow, nbytes, name in owned)
             if chosen is not None:
                 box = replace(chosen[1], told=(*chosen[1].told, *bounds.items()))
                 writes = chosen[0].covers and chosen[0].parts == 1 and name in assigned
@@ -353,7 +356,18 @@ def _might(name: str, prepared: Prepared, sums: Sums) -> bool:
         and (counted.address(op.ptr, root) is not None or _may_be_written_anew(op, places[id(op)], prepared, counted))
         for op in loads
     )
-    return known and all(t in (F32, F64) for op in loads for t in _floats(op.result.type))
+    plain = all(t in (F32, F64) for op in loads for t in _floats(op.result.type))
+    return known and (plain or _widening(name, prepared) > 1)
+
+
+def _widening(name: str, prepared: Prepared) -> int:
+    """How many bytes of its adjoint there are for one of a buffer: 2 where that holds nothing but halves."""
+    root = next(p.value for p in prepared.function.params if p.name == name)
+    if not holds_halves(root.type):
+        return 1
+    from ...transforms.half_steps import half_of
+
+    return 1 if half_of(root.type) is None else 2
 
 
 def _may_be_written_anew(load: Load, place: StructurePlace, prepared: Prepared, sums: Sums) -> bool:

@@ -20,7 +20,7 @@ from ...autodiff.prepare.prepared import Derivations
 from ...autodiff.reverse import Derivation
 from ...deep import deeply
 from ...errors import Span
-from ...ir.ops import Atomic, For, Function, Global, Load, Module, Print, Store, While
+from ...ir.ops import Atomic, For, Function, Global, Load, Module, Param, Print, Store, While
 from ...ir.traverse import kinds, walk
 from ...ir.types import Type
 from ...kernel import Kernel
@@ -35,6 +35,14 @@ if TYPE_CHECKING:
     from ...autodiff.accumulate.logs import Log, Logged
     from ...autodiff.calculus.tape import Stack
     from ...schedule.exchange.exchanged import Exchangeable, Exchanged
+
+
+def with_halves(kernel: Kernel, params: dict[str, Param]) -> Kernel | None:
+    """With adjoints that are halves, see `schedule/half_adjoints`; None where they cannot be."""
+    given = {p.name for p in kernel.function.params}
+    module = pipeline.with_half_adjoints(kernel.module, {n: p for n, p in params.items() if n in given})
+    return None if module is None else Kernel(kernel.name, module, kernel.variable, kernel.written_later)
+
 
 _ONE_OF_A_NAME = "// With other settings its text defines the same name: a file has room for one of them."
 
@@ -54,6 +62,7 @@ class Variant:
         it is for, where that is another than the launch's, of as many threads."""
         self.kernel, self.options, self.base, self.rows = kernel, options, base, rows
         self._shaped: dict[tuple[int, int, int], bool] = {}
+        self.halved: dict[Kernel, Kernel] = {}  # by what they are made of
         self.derivative: Derivation = Derivation(derivations.prepared(options)) if base is None else base.derivative
 
     @cached_property
@@ -65,8 +74,27 @@ class Variant:
     @cached_property
     def kernels(self) -> tuple[Kernel, ...]:
         """Finished when they are needed: a launch may turn out to need another variant."""
+        if self.options.facts.halves:
+            return tuple(map(self.in_halves, self.plainer.kernels))
         modules = (self._with_rows(self._laid_out(m)) for m in self._modules)
         return tuple(self._as_kernel(f, m) for f, m in zip(self._functions, modules, strict=True))
+
+    @property
+    def plainer(self) -> Variant:
+        return self if self.base is None else self.base
+
+    def in_halves(self, kernel: Kernel) -> Kernel:
+        """A kernel of its own, or one that runs before, with the adjoints that it takes as halves."""
+        if kernel not in self.halved:
+            found = with_halves(kernel, self.half_params(self.options.facts.halves))
+            assert found is not None
+            self.halved[kernel] = found
+        return self.halved[kernel]
+
+    def half_params(self, names: frozenset[str]) -> dict[str, Param]:
+        """What the adjoints of these belong to, by the names of the adjoints."""
+        params = {p.name: p for p in self.kernel.function.params}
+        return {adjoint.name: params[n] for n, adjoint in self.derivative.adjoints.items() if n in names}
 
     def _with_rows(self, module: Module) -> Module:
         rows = self.options.facts.rows

@@ -1,29 +1,34 @@
 """Adjoints of half-precision buffers. A gradient accumulates them in float; an adjoint that is itself in half precision
-is copied to float before the launch and rounded back, once, after it."""
+is copied to float before the launch and rounded back, once, after it. What need not be copied is known when the launch
+is planned (`launches/kept_halves`): until then it is bound as though it were floats, and none is read."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...autodiff.calculus.shadows import adjoint_type
 from ...errors import ArgumentError
 from ...ir.builder import Builder
+from ...ir.layout import param_layout
 from ...ir.ops import Block, Function, Module, Param, Value
 from ...ir.types import BF16, F16, F32, I64, Pointer, Scalar, Struct
 from ...kernel import Kernel
 from ...runtime.arguments import Placement
-from ...runtime.arrays import ArrayView, view
+from ...runtime.arrays import ArrayView, is_part, view
 from ...runtime.config import Launch, flat_launch
 from ...runtime.launch import BoundArguments, Buffer
 from ...runtime.launch_memory import LaunchMemory
 from ...runtime.layouts import flat_dtypes, same_layout, scalar_dtype
 from ...runtime.scratch import Scratch
+from ...transforms.half_steps import half_of
 
 _BLOCK = 256
+_FLOAT = np.dtype("f4")
 
 
 def in_float(
@@ -38,6 +43,95 @@ def in_float(
         name: _in_float(params[name], value, launch, own, name in kept) if name in params else value
         for name, value in adjoints.items()
     }
+
+
+class Half(NamedTuple):
+    """An adjoint that was bound as though it were floats."""
+
+    name: str  # of the listed parameter
+    type: Scalar
+    array: ArrayView
+
+
+def standing(
+    function: Function, adjoints: dict[str, Any], kept: tuple[str, ...]
+) -> tuple[dict[str, Any], tuple[Half, ...]]:
+    """The adjoints of halves as floats at the same address, of which there are as many."""
+    if not _has_halves(function):
+        return adjoints, ()
+    params, found = {p.name: p for p in function.params}, dict[str, Half]()
+    for name, value in adjoints.items():
+        half = half_of(params[name].type) if name in params else None
+        array = None if value is None or half is None else view(value)
+        if array is None or half is None or _half_type(params[name], array) != half:
+            continue
+        if array.contiguous and not is_part(array) and (array.writable or name in kept):
+            found[name] = Half(name, half, array)
+    return adjoints | {name: _as_floats(half) for name, half in found.items()}, tuple(found.values())
+
+
+def _as_floats(half: Half) -> ArrayView:
+    array = half.array
+    return array._replace(nbytes=2 * array.nbytes, dtype=_FLOAT, shape=(array.nbytes // half.type.size,), around=(0, 0))
+
+
+class Settled:
+    """Where adjoints that were bound as floats are in the arguments. `names`: of the adjoints, by what they are of."""
+
+    def __init__(self, function: Function, names: Mapping[str, str]):
+        params = zip(function.params, param_layout(function)[0], strict=True)
+        self._offsets = {p.name: offset for p, offset in params}
+        self._names = names
+
+    def settle(
+        self,
+        bound: BoundArguments,
+        halves: tuple[Half, ...],
+        stay: frozenset[str],
+        kept: tuple[str, ...],
+        launch: Launch,
+        own: LaunchMemory,
+        placement: Placement,
+    ) -> BoundArguments:
+        """With copies in float of those that do not `stay` as they are."""
+        stream = launch.stream if launch.stream is not None else placement.stream()
+        packed, buffers = bytearray(bound.packed), {b.name: b for b in bound.buffers}
+        for half in halves:
+            name = self._names[half.name]
+            original = buffers[name]._replace(nbytes=half.array.nbytes)
+            buffers[name] = original
+            if half.name not in stay:
+                copy = _Copied(half, original, launch, stream, placement)
+                copy.make(own, half.name in kept)
+                at = self._offsets[name]
+                packed[at : at + 8] = copy.floats.address.to_bytes(8, "little")
+                buffers[name] = original._replace(address=copy.floats.address, nbytes=copy.floats.nbytes)
+        return bound._replace(packed=bytes(packed), buffers=tuple(buffers[b.name] for b in bound.buffers))
+
+
+class _Copied:
+    """A copy in float of a buffer of halves."""
+
+    def __init__(self, half: Half, original: Buffer, launch: Launch, stream: int | None, placement: Placement):
+        self.half, self.original, self.placement = half, original, placement
+        self.count = original.nbytes // half.type.size
+        self.floats = Scratch(4 * self.count, placement.cuda, stream)
+        self._launch = flat_launch(max(1, -(-self.count // _BLOCK)), _BLOCK, stream)
+
+    def make(self, own: LaunchMemory, kept: bool) -> None:
+        """`kept`: nothing is written to it."""
+        own.kept.append(self.floats)
+        own.originals[self.original] = not kept
+        there = Buffer("floats", self.floats.address, self.floats.nbytes)
+        self._convert(self.half.type, F32, self.original, there)
+        if not kept:
+            mutated = (self.half.array.owner,) if self.half.array.versioned else ()
+            own.after.append(lambda: self._convert(F32, self.half.type, there, self.original, mutated))
+
+    def _convert(
+        self, source: Scalar, target: Scalar, origin: Buffer, to: Buffer, mutated: tuple[Any, ...] = ()
+    ) -> None:
+        _convert(source, target, origin, to, self.count, self._launch, self.placement, mutated)
 
 
 @lru_cache(1024)
@@ -61,7 +155,7 @@ def _in_float(param: Param, value: Any, launch: Launch, own: LaunchMemory, kept:
     own.kept.append(floats)
     plain = flat_launch(max(1, -(-count // _BLOCK)), _BLOCK, stream)
     original = Buffer(f"adjoint of {param.name}", array.address - before, nbytes)
-    own.originals.append(original)
+    own.originals[original] = not kept
     _convert(half, F32, original, Buffer("floats", floats.address, 4 * count), count, plain, placement)
     back = Buffer("floats", floats.address, 4 * count)
     if not kept:
@@ -70,7 +164,7 @@ def _in_float(param: Param, value: Any, launch: Launch, own: LaunchMemory, kept:
     return array._replace(
         address=floats.address + 2 * before,
         nbytes=2 * array.nbytes,
-        dtype=np.dtype("f4"),
+        dtype=_FLOAT,
         shape=(array.nbytes // half.size,),
         owner=floats,
         versioned=False,

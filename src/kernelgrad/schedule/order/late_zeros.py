@@ -87,7 +87,7 @@ class _Taken:
 def _is_global_float(load: Load) -> bool:
     type, from_ = load.result.type, load.ptr.type
     is_global = isinstance(from_, Pointer) and from_.space in ("global", "generic")
-    return is_global and isinstance(type, Scalar) and type.is_float and type.size >= 4 and not load.volatile
+    return is_global and isinstance(type, Scalar) and type.is_float and not load.volatile
 
 
 def _tested(store: Op, value: Value) -> list[Op]:
