@@ -41,7 +41,7 @@ def test_values(name: str, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", OPTIONS)
-@pytest.mark.parametrize("name", ["elements", "strides", "neighbours", "unread"])
+@pytest.mark.parametrize("name", ["elements", "strides", "neighbours", "unread", "windows"])
 def test_large_launches(name: str, how: str) -> None:
     """Several elements a thread, and gathers."""
     n = (1 << 20) + 5
@@ -64,3 +64,23 @@ def test_parts(start: int) -> None:
     for got, wanted, old in zip(whole[3:], in_float, before[3:], strict=True):
         cupy.testing.assert_allclose(got[start : start + n].astype("f4"), wanted, rtol=2e-3, atol=2e-3)
         assert (got[:start] == old[:start]).all() and (got[start + n :] == old[start + n :]).all()
+
+
+@pytest.mark.parametrize("how", OPTIONS)
+@pytest.mark.parametrize("name", ["norm with weights", "halo"])
+def test_sums_over_many_blocks(name: str, how: str) -> None:
+    """Replicas of the weights' adjoint, and additions that follow the launch, are floats."""
+    blocks = 4096
+    arrays = numbers(CASES[name]._replace(size=blocks * (128 if "norm" in name else 64)), np.dtype("f2"))
+    g, (y, x, w, *adjoints) = gradient(name, how), map(cupy.asarray, arrays)
+    w, n, m = w[:64].copy(), y.size, 64
+    adjoints[2] = adjoints[2][:64].copy() * 0
+    in_float = [a.astype("f4") for a in adjoints]
+    in_float[1][...] = adjoints[1][...] = 0
+    g[blocks, 64](y.copy(), x, w, n, m, *in_float)
+    for _ in range(3):
+        own = [a.copy() for a in adjoints]
+        g[blocks, 64](y.copy(), x, w, n, m, *own)
+        for got, wanted in zip(own, in_float, strict=True):
+            scale = float(abs(wanted).max()) or 1.0
+            cupy.testing.assert_allclose(got.astype("f4"), wanted, rtol=2e-3, atol=2e-3 * scale)

@@ -78,6 +78,35 @@ CASES: dict[str, Case] = {
         blocks=8,
         m=64,
     ),
+    "norm with weights": Case(
+        f"""int row = blockIdx.x * 2 + threadIdx.x / 32, lane = threadIdx.x % 32;
+        float s = 0;
+        for (int c = lane; c < m; c += 32) s += to_float(x[row * m + c]) * to_float(x[row * m + c]);
+        {SUM.format("s")}
+        float r = rsqrtf(s + 0.1f);
+        for (int c = lane; c < m; c += 32) set(y[row * m + c], to_float(x[row * m + c]) * r * to_float(w[c]));""",
+        "y",
+        "y",
+        blocks=8,
+        m=64,
+    ),
+    "halo": Case(
+        f"""{I} int t = threadIdx.x;
+        __shared__ float s[66];
+        s[t + 1] = i < n ? to_float(x[i]) : 0.0f;
+        if (t == 0) s[0] = i > 0 ? to_float(x[i - 1]) : 0.0f;
+        if (t == 63) s[65] = i + 1 < n ? to_float(x[i + 1]) : 0.0f;
+        __syncthreads();
+        if (i < n) set(y[i], s[t] * s[t + 1] + s[t + 2]);""",
+        "y w",
+        "y w",
+    ),
+    "windows": Case(
+        f"{I} float v = 0; if (i >= n - 8) return; "
+        "for (int k = 0; k < 8; ++k) v += (k + 1) * to_float(x[i + k]); set(y[i], v);",
+        "x y w",
+        "x y w",
+    ),
     "pairs of halves": Case(
         f"{I} if (i < n / 2) {{ const T *p = &x[2 * i]; set(y[2 * i], to_float(p[0]) * to_float(p[1])); "
         "set(y[2 * i + 1], to_float(p[0]) + to_float(p[1])); }",

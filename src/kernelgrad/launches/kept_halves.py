@@ -3,8 +3,6 @@ stored once. Others are copied to float for it."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..analysis import roots, structure
 from ..analysis.access.affine import Shape, Sums
 from ..analysis.ownership.private import places_of
@@ -13,9 +11,10 @@ from ..analysis.ownership.whole import bytes_read_once
 from ..autodiff.prepare.options import promised_roots
 from ..ir.ops import Value
 from ..kernel import Kernel
-from ..runtime.integers import Extents, KnownLaunch, Looking
+from ..runtime.integers import KnownLaunch, Looking
 from .choice.variant import Variant, with_halves
 from .plan import Gathering
+from .started_launch import numbers_in, started_shape
 
 
 def kept_halves(
@@ -23,19 +22,18 @@ def kept_halves(
 ) -> frozenset[str]:
     """The listed parameters. `known`: of the kernel's own integers."""
     wanted = launch.halves & variant.derivative.adjoints.keys() - _added_later(variant)
-    if not wanted or _is_spread(variant) or len(variant.kernels) > 1:
+    if not wanted or variant.options.facts.exchanged or len(variant.kernels) > 1:
         return frozenset()
-    own = {p.name: known(p.value) for p in variant.kernel.function.params}
     plain = variant if variant.options.facts.vector is None else variant.plainer
-    block = variant.started(variant.reverse, launch.block)
-    steps = [(plain.reverse, launch.grid, block), *((k, at.grid, at.block) for k, at, _ in gathers)]
+    steps = [(plain.reverse, started_shape(plain, launch))]
+    steps += [(gathering.kernel, Shape(gathering.launch.grid, gathering.launch.block)) for gathering in gathers]
     gathered = {gather.name for gather in variant.options.facts.gathered}
 
     def is_kept(name: str) -> bool:
         if name in gathered:  # by a thread for each element
             return _root(variant, name, plain.reverse) not in roots.analyse(plain.reverse.function).written()
-        adds_once = _is_read_once(variant, name, launch, known)
-        return adds_once or all(_rounds_once(variant, name, *step, own) for step in steps)
+        adds_once = name in variant.options.facts.overwritten or _is_read_once(variant, name, launch, known)
+        return adds_once or all(_rounds_once(plain, name, *step, launch, known) for step in steps)
 
     code = [variant.reverse, *(gathering.kernel for gathering in gathers)]
     found = filter(is_kept, wanted)
@@ -58,19 +56,14 @@ def _added_later(variant: Variant) -> set[str]:
     return later | {own.of.name for own in derivation.deferred.values()} | derivation.cells.keys()
 
 
-def _is_spread(variant: Variant) -> bool:
-    """Whether other threads do the work than those of the launch."""
-    return variant.derivative.coarse is not None or bool(variant.options.facts.exchanged)
-
-
 def _rounds_once(
-    variant: Variant, name: str, kernel: Kernel, grid: Extents, block: Extents, own: dict[str, Any]
+    variant: Variant, name: str, kernel: Kernel, shape: Shape, launch: KnownLaunch, known: Looking
 ) -> bool:
     root = _root(variant, name, kernel)
     if root is None:
         return True
-    numbers = {p.value: own.get(p.name) for p in kernel.function.params}
-    sums = Sums(structure.analyse(kernel.function, apart=False), Shape(grid, block), numbers.get)
+    numbers = numbers_in(kernel.function, variant, variant.kernel.function, launch, known)
+    sums = Sums(structure.analyse(kernel.function, apart=False), shape, numbers)
     return is_rounded_once(root, roots.analyse(kernel.function), sums)
 
 

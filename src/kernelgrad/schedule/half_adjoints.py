@@ -15,7 +15,7 @@ from dataclasses import replace
 from ..analysis.machine import halves
 from ..autodiff.calculus.shadows import adjoint_type
 from ..ir.builder import Builder, pointee
-from ..ir.ops import Block, Constant, Function, Load, Member, Offset, Op, Param, PtrCast, Store, Value
+from ..ir.ops import Apply, Block, Constant, Function, Load, Member, Offset, Op, Param, PtrCast, Store, Value
 from ..ir.traverse import blocks, descend, operands, walk, with_body
 from ..ir.types import F32, Pointer, Scalar, Struct, Type, element_types
 from ..transforms.half_steps import half_of, parts
@@ -80,6 +80,9 @@ class _Pass:
         used = [v for v in operands(op) if v in self.pointers]
         if not used:
             return [descend(op, self.block) if blocks(op) else op]
+        match op:
+            case Apply("address", (ptr,)):  # whether vectors may begin there: half as long ones may, then
+                return [replace(op, args=(self.pointers[ptr],))]
         if not isinstance(op, Offset | Member | PtrCast | Load | Store) or used != [op.ptr]:
             raise _Unknown
         ptr = self.pointers[op.ptr]

@@ -247,7 +247,7 @@ class Chooser:
     ) -> dict[str, Any]:
         """The small buffers of whose adjoints blocks have cells in shared memory, and what else is known then: at which
         columns of them threads stay, and which early returns are made."""
-        small = {n: nbytes for n, nbytes in sizes.items() if self._is_small(n, nbytes, halves=True)}
+        small = {n: nbytes for n, nbytes in sizes.items() if self._is_small(n, nbytes)}
         if not small or not launch.ways.on_gpu or self.options.mode == "split":
             return {}
         from .block_cells import Candidates
@@ -332,17 +332,15 @@ class Chooser:
         blocks = math.prod(launch.grid)
         return bool(size) and blocks >= _MANY_BLOCKS and blocks * math.prod(launch.block) >= _CROWD * (nbytes // size)
 
-    def _is_small(self, name: str, nbytes: int, halves: bool = False) -> int:
-        """The size of an element of a small buffer, of whose adjoint there may be copies; 0 of others. `halves`: those
-        in half precision too, whose adjoints are floats."""
+    def _is_small(self, name: str, nbytes: int) -> int:
+        """The size of an element of a small buffer, of whose adjoint there may be copies; 0 of others."""
         prepared, adjoint = self.prepared, self.derivation.adjoints.get(name)
         if self.options.may_alias or self.options.deterministic or adjoint is None:
             return 0
         root = next(p.value for p in prepared.function.params if p.name == name)
         type = root.type.pointee if isinstance(root.type, Pointer) else None
         read = any(root in prepared.memory.of(op.ptr) for op in prepared.memory.loads if prepared.plan.has_adjoint(op))
-        type = adjoint_type(type) if halves and type is not None else type
-        if not read or root in prepared.memory.written() or type not in (F32, F64):
+        if not read or root in prepared.memory.written() or type is None or adjoint_type(type) not in (F32, F64):
             return 0
         return type.size if nbytes <= _SMALL_BUFFER else 0
 

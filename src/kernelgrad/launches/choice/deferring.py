@@ -14,6 +14,7 @@ from ...analysis.ownership.private import is_private, places_of
 from ...analysis.roots import Memory
 from ...analysis.structure import Place
 from ...autodiff.accumulate.deferred import Deferred, reads_of, slots_of_block
+from ...autodiff.calculus.shadows import adjoint_type
 from ...autodiff.prepare.prepared import Prepared
 from ...ir.ops import Load, Value
 from ...ir.types import F32, F64, I64, Pointer
@@ -39,13 +40,13 @@ def _of(name: str, nbytes: int, prepared: Prepared, places: dict[int, Place], su
     memory = prepared.memory
     root = next(p.value for p in prepared.function.params if p.name == name)
     loads = [op for op in memory.loads if root in memory.of(op.ptr)]
-    floats = isinstance(root.type, Pointer) and root.type.pointee in (F32, F64)
+    floats = isinstance(root.type, Pointer) and adjoint_type(root.type.pointee) in (F32, F64)
     if not floats or root in memory.written() or any(memory.of(op.ptr) != {root} for op in loads):
         return frozenset()
     for chosen in _choices(loads, root, prepared, places, sums):
         found = frozenset(Deferred(name, where, every) for where, every in _by_place(chosen, name, places, sums))
         rest = but_deferred(memory, found)
-        size, block = loads[0].result.type.size + I64.size, sums.shape.block
+        size, block = adjoint_type(loads[0].result.type).size + I64.size, sums.shape.block
         slots = sum(own.slots(block) for own in reads_of(memory, found).values()) * math.prod(sums.shape.grid)
         few = _PASSES * slots * size <= nbytes and len(memory.loads) - len(rest.loads) == len(chosen)
         if few and is_private(root, rest, places, sums):

@@ -49,8 +49,12 @@ def replicas_after(variant: Variant) -> Iterator[Addition]:
 
 def _length(variant: Variant, name: str) -> Expression:
     """The elements of an adjoint, which may be shorter than its buffer."""
-    adjoint = variant.derivative.adjoints[name]
-    return Bytes(name).at_most(Bytes(adjoint.name)) // pointee(adjoint.value).size
+    adjoint, params = variant.derivative.adjoints[name], variant.derivative.prepared.function.params
+    root = next(p.value for p in params if p.name == name)
+    size, own = pointee(adjoint.value).size, pointee(root).size  # floats, of halves
+    if size == own:
+        return Bytes(name).at_most(Bytes(adjoint.name)) // size
+    return (Bytes(name) // own).at_most(Bytes(adjoint.name) // size)
 
 
 def finish_copies(
