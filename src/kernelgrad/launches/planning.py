@@ -6,7 +6,7 @@ code (`variant`) -> what a launch needs besides (`plan`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import starmap
 from typing import TYPE_CHECKING
@@ -45,13 +45,27 @@ class Planner:
     def plan(self, launch: KnownLaunch, spilled: Spilled | None = None) -> LaunchPlan:
         """`spilled`: what the compiler says of a kernel's local memory, on a GPU."""
         looking = Looking(launch.answers(self.forms.kernel.function))
-        halves = self.in_two.find(launch, looking, spilled) if self._takes_long else None
+        halves = self.in_two.find(launch, looking, spilled, self._wide(launch, looking)) if self._takes_long else None
         if halves is None:
             return _in_one(self.forms, launch, looking)
-        alone = launch if halves.consuming is None else launch._replace(halves=frozenset())
-        plan = _in_one(halves.reverse, alone, looking)
-        forward = self.in_two.forward(halves, launch.wanted)
+        plan, forward = _in_one(halves.reverse, launch, looking), self.in_two.forward(halves, launch.wanted)
+        if halves.consuming is not None and plan.variant.options.facts.halves:
+            if plan.variant.takes_halves(forward):
+                forward = plan.variant.in_halves(forward)
+            else:
+                plan = _in_one(halves.reverse, launch._replace(halves=frozenset()), looking)
         return plan.followed_by(forward, halves.consuming is not None, halves.asked)
+
+    def _wide(self, launch: KnownLaunch, looking: Looking) -> Callable[[Forms], bool] | None:
+        """Whether a form loads and stores several elements at once, or keeps rows in registers."""
+        if not launch.ways.on_gpu:
+            return None
+
+        def is_wide(forms: Forms) -> bool:
+            variant = forms.for_launch(launch)
+            return bool(_vectorized(variant, launch, looking) or _with_rows(forms, variant, launch, looking))
+
+        return is_wide
 
     @cached_property
     def _takes_long(self) -> bool:

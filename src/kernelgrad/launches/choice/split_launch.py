@@ -13,6 +13,9 @@ The reverse goes first: it wants buffers as they were before the kernel (rule 6)
 outputs whose elements are stored once the adjoints are only read there, and zeroed by the kernel where it stores, as
 it would without any other adjoint wanted. Where the reverse alone is refused, one kernel does both.
 
+What waits for memory is in two as well where these do no more than the one and the reverse alone has a form that loads
+and stores more at once (loops whose turns are spread over blocks, say), and the one has none such.
+
 On a GPU, a reverse that reads memory where the kernel reads copies of it in shared memory (`without_tiles`) has plans
 that one kernel has not: then they are two, and the kernel keeps its tiles.
 """
@@ -52,6 +55,7 @@ _LONG = (For, While, Barrier, BarrierReduce, Warp)
 
 Known = Callable[[Any], Any]
 Spilled = Callable[[Kernel], int]  # bytes of local memory for each thread
+IsWide = Callable[[Forms], bool]  # whether the launch's form loads and stores several elements at once
 
 
 class Halves(NamedTuple):
@@ -76,7 +80,9 @@ class InTwo:
         """Those that were made."""
         return [reverse for reverse in self._reverses.values() if reverse is not None]
 
-    def find(self, launch: KnownLaunch, known: Known, spilled: Spilled | None = None) -> Halves | None:
+    def find(
+        self, launch: KnownLaunch, known: Known, spilled: Spilled | None = None, is_wide: IsWide | None = None
+    ) -> Halves | None:
         """None where one kernel had better do both, also since its threads can do several rows of a block each.
         `known`: the integers among the arguments. `spilled`: what the compiler says of a kernel, on a GPU."""
         forms = self.forms
@@ -101,13 +107,15 @@ class InTwo:
         buffers = 2 * sum(nbytes for name, nbytes in launch.sizes if self._is_own(name))  # with their adjoints, about
         dense = together.operations >= DENSE * buffers
         zeroed = self._zeroed(joint, estimated.shape, known)
-        if not dense and kept(forms) < SPILLED:
+        may_widen = is_wide is not None and not is_wide(forms)
+        if not dense and not may_widen and kept(forms) < SPILLED:
             return None
         halves = self._halves(zeroed, launch)
         if halves is None:
             return None
         apart = estimated.of(halves.reverse.for_launch(launch)) + estimated.of_forward(halves.consuming)
-        if not dense or apart.exceeds(together, MORE):
+        widens = may_widen and is_wide is not None and is_wide(halves.reverse)
+        if not (dense or widens) or apart.exceeds(together, MORE):
             most = kept(forms)
             if spilled is None or most < SPILLED or apart.exceeds(together, MORE_SPILLED):
                 return None

@@ -84,12 +84,15 @@ class Variant:
         return self if self.base is None else self.base
 
     def in_halves(self, kernel: Kernel) -> Kernel:
-        """A kernel of its own, or one that runs before, with the adjoints that it takes as halves."""
+        """A kernel of its own, or one that runs before or after, with the adjoints that it takes as halves."""
         if kernel not in self.halved:
             found = with_halves(kernel, self.half_params(self.options.facts.halves))
             assert found is not None
             self.halved[kernel] = found
         return self.halved[kernel]
+
+    def takes_halves(self, kernel: Kernel) -> bool:
+        return with_halves(kernel, self.half_params(self.options.facts.halves)) is not None
 
     def half_params(self, names: frozenset[str]) -> dict[str, Param]:
         """What the adjoints of these belong to, by the names of the adjoints."""
