@@ -341,10 +341,11 @@ def vectorized(module: Module, vector: Vectorization) -> Module:
 @compiling
 @deeply
 def with_kept_rows(module: Module, rows: KeptRows) -> Module:
-    """A finished derivative whose threads keep elements in registers from one loop over a row to the next."""
-    from .schedule.rows.rewrite import run
+    """A finished derivative whose threads keep elements from one loop over a row to the next."""
+    from .schedule.rows.rewrite import cells_of, run
 
-    (name,) = module.functions
+    ((name, function),) = module.functions.items()
+    module = replace(module, globals={**module.globals, **cells_of(function, rows)})
     return for_target(module, name, (Pass("rows", lambda f, m: run(f, m, rows)), Pass("tidy", "transforms.simplify")))
 
 

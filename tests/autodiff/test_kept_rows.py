@@ -1,4 +1,5 @@
-"""Rows that stay in registers between the loops over them: in every spelling of the loops, for every length."""
+"""Rows that stay in registers or shared memory between the loops over them: in every spelling of the loops, for every
+length."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from kernelgrad.analysis.tuning import KeptRows
 from kernelgrad.derivatives.gradient import Gradient
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.runtime.integers import Ways
+from kernelgrad.schedule.rows import room
 from some_cases import some
 
 from ..emulation.run_text import run_emitted
@@ -140,6 +142,75 @@ def test_as_text(name: str, n: int) -> None:
     gradient = kg.gradient(kernel, "y, x", primal=False, keep="y", assign="x")
     text = gradient.source_for(grid, block, y, x, w, ROWS, n, on_gpu=True)
     assert "registers" in text
+    d_y, want, got = np.cos(np.arange(y.size)), np.full_like(x, 3.0), np.zeros_like(x)  # cleared
+    gradient[grid, block](y, x, w, ROWS, n, d_y, want)
+    run_emitted(text, "k_grad", grid, block, (y, x, w, np.int32(ROWS), np.int32(n), d_y.copy(), got))
+    np.testing.assert_allclose(got[: ROWS * n], want[: ROWS * n], rtol=1e-11, atol=1e-12)
+
+
+@pytest.fixture
+def long_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few turns are many, and shared memory pays."""
+    monkeypatch.setattr(room, "MOST_SHORT", 2)
+    monkeypatch.setattr(room.Room, "pays", lambda *_: True)
+
+
+LONG_LENGTHS = (1000, 150, 64, 40, 1, 0)
+WAYS: dict[str, dict[str, Any]] = {
+    "R": {"primal": False, "keep": "y", "assign": ["x", "w"]},
+    "J": {},
+    "added": {"primal": False},
+    "may alias": {"may_alias": True},
+}
+
+
+@pytest.mark.usefixtures("long_rows")
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("name", some(KEPT, 2))
+def test_values_in_shared_memory(name: str, how: str) -> None:
+    kernel = compiled(KEPT[name])
+    for n in LONG_LENGTHS:
+        compare(kernel, KEPT[name], n, **WAYS[how])
+
+
+@pytest.mark.usefixtures("long_rows")
+@pytest.mark.parametrize("name", KEPT)
+def test_is_kept_in_shared_memory(name: str) -> None:
+    gradient = kg.gradient(compiled(KEPT[name]), "y, x, w", primal=False, keep="y", assign=["x"])
+    rows = rows_of(gradient, KEPT[name], 1000)
+    assert rows is not None and rows.block is not None and all(loop.is_long for loop in rows.loops)
+    short = rows_of(gradient, KEPT[name], 32 if launch_of(KEPT[name])[1] != 64 else 64)
+    assert short is None or short.block is None
+
+
+def test_only_rows_that_caches_do_not_hold_are_in_shared_memory() -> None:
+    """Of few rows, or short ones, the next loop finds what this one read in the cache."""
+    params = "T *y, const T *x, int n"
+    body = (
+        "const T *p = x + (size_t)blockIdx.x * n; T sum = 0;"
+        "for (int c = threadIdx.x; c < n; c += 64) sum += p[c] * p[c]; sum = 1 + block_sum(sum);"
+        "for (int c = threadIdx.x; c < n; c += 64) y[(size_t)blockIdx.x * n + c] = p[c] / sum;"
+    )
+    kernel: Any = kernel_of(f"typedef float T; {HELPERS} __global__ void k({params}) {{ {body} }}")
+    gradient = kg.gradient(kernel, "y, x", primal=False, keep="y", assign="x")
+
+    def found(grid: int, n: int) -> Any:
+        y, x = (np.zeros(grid * n, np.float32) for _ in range(2))
+        return gradient.planned(make_launch(grid, 64), (y, x, n), {}, on_gpu=True).plan.variant.options.facts.rows
+
+    shared = [(grid, n) for grid in (100, 4096) for n in (4096, 12_000, 50_000) if found(grid, n) is not None]
+    assert shared == [(4096, 4096), (4096, 12_000)]
+
+
+@pytest.mark.usefixtures("long_rows")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+@pytest.mark.parametrize("n", [64, 150, 500])
+@pytest.mark.parametrize("name", ["three sums", "while and pointers", "blocks of two axes"])
+def test_as_text_in_shared_memory(name: str, n: int) -> None:
+    kernel, (grid, block), (y, x, w) = compiled(KEPT[name]), launch_of(KEPT[name]), arrays(n)
+    gradient = kg.gradient(kernel, "y, x", primal=False, keep="y", assign="x")
+    text = gradient.source_for(grid, block, y, x, w, ROWS, n, on_gpu=True)
+    assert ("in shared memory" in text) == (n > 128 or (n == 150 and block != 64))
     d_y, want, got = np.cos(np.arange(y.size)), np.full_like(x, 3.0), np.zeros_like(x)  # cleared
     gradient[grid, block](y, x, w, ROWS, n, d_y, want)
     run_emitted(text, "k_grad", grid, block, (y, x, w, np.int32(ROWS), np.int32(n), d_y.copy(), got))

@@ -1,4 +1,4 @@
-"""Rows that stay in registers, and loops that are spread over blocks, on a GPU."""
+"""Rows that stay in registers or shared memory, and loops that are spread over blocks, on a GPU."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import kernelgrad as kg
 import spread_loop_cases
 from kept_row_cases import KEPT, ROWS, arrays, launch_of
 from kernelgrad.launches import vector_width
+from kernelgrad.schedule.rows import room
 from spread_loop_cases import SPREAD
 
 cupy = pytest.importorskip("cupy")
@@ -36,6 +37,18 @@ def compare(gradient: Any, launch: Any, host: list[Any]) -> None:
 def test_kept_rows(name: str, how: str) -> None:
     gradient = kg.gradient(kept_row_cases.compiled(KEPT[name]), "y, x, w", **OPTIONS[how])
     for n in (128, 150, 40, 1, 1000):
+        data = arrays(n)
+        adjoints = [np.cos(np.arange(a.size)) for a in data]
+        compare(gradient, launch_of(KEPT[name]), [*data, ROWS, n, *adjoints])
+
+
+@pytest.mark.parametrize("how", OPTIONS)
+@pytest.mark.parametrize("name", KEPT)
+def test_rows_in_shared_memory(name: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MOST_SHORT", 2)
+    monkeypatch.setattr(room.Room, "pays", lambda *_: True)
+    gradient = kg.gradient(kept_row_cases.compiled(KEPT[name]), "y, x, w", **OPTIONS[how])
+    for n in (1000, 150, 40, 20_000):
         data = arrays(n)
         adjoints = [np.cos(np.arange(a.size)) for a in data]
         compare(gradient, launch_of(KEPT[name]), [*data, ROWS, n, *adjoints])

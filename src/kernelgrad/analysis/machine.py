@@ -14,6 +14,7 @@ FULL_WARP = 2**WARP - 1  # the mask of all of them
 VECTOR_BYTES = 16  # that one thread loads or stores at once, at most
 REGISTERS = 1 << 16  # that the threads of a multiprocessor share
 REGISTER_STEP = 8  # a thread gets a multiple of these
+MULTIPROCESSOR_THREADS = 2048  # at once, at most
 
 
 def vector(name: str, element: Scalar, count: int) -> Struct:
@@ -36,7 +37,11 @@ VECTORS = {
 
 FILLING_THREADS = 1 << 15  # with fewer, it waits for memory
 FILLING_BLOCKS = 1 << 14  # of which half, or a sixteenth of large ones, still fill it
-RESIDENT_THREADS = 132 * 2048  # that it holds at once
+MULTIPROCESSORS = 132
+RESIDENT_THREADS = MULTIPROCESSORS * MULTIPROCESSOR_THREADS  # that it holds at once
+SHARED_BYTES = 227 << 10  # of a block, and of all blocks of a multiprocessor
+CACHED_BYTES = 40 << 20  # that are still in its cache when they are read again
+BUSY_THREADS = 256  # of a multiprocessor, that keep memory busy if each has many loads under way
 LOOP_SUMS = 16  # registers that sums of one loop may take
 ONLY_SUMS = 32  # the same of a gradient that does nothing but sum up
 ATOMIC_INSTRUCTIONS = 44  # of a thread, that pass while memory does one atomic addition

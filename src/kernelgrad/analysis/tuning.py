@@ -73,27 +73,38 @@ class Vectorization:
 @dataclass(frozen=True)
 class TurnLoop:
     """A loop that takes at least `least` turns in every thread, and at most `most`. `number`: in the function's order;
-    `first`: that of the first loop with the same turns, which tests them."""
+    `first`: that of the first loop with the same turns, which tests them. `is_long`: its elements are in shared memory,
+    too many for registers."""
 
     number: int
     first: int
     least: int
     most: int
+    is_long: bool = False
 
 
 @dataclass(frozen=True)
 class KeptRows:
-    """Loops with few turns, and what stays in registers between them: of the function's loads and stores, counted in
-    its order, those of each element (see `schedule/rows`). `early`: loads of one loop alone that the first makes.
-    `sums`: of its atomics, those that a loop around adds up in registers."""
+    """Loops over rows, and what stays in registers or shared memory between them: of the function's loads and stores,
+    counted in its order, those of each element (see `schedule/rows`). `early`: loads of one loop alone that the first
+    makes. `sums`: of its atomics, those that a loop around adds up in registers. `block`: its extents, where it keeps
+    elements in shared memory."""
 
     loops: tuple[TurnLoop, ...]
     slots: tuple[tuple[int, ...], ...]
     early: tuple[int, ...] = ()
     sums: tuple[int, ...] = ()
+    block: tuple[int, int, int] | None = None
 
     @property
     def text(self) -> str:
-        """The turns, for people."""
-        ends = sorted({(loop.least, loop.most) for loop in self.loops})
-        return " and ".join(f"{low} turns" if low == high else f"{low} to {high} turns" for low, high in ends)
+        """Where, and for how many turns, for people."""
+        places = (("registers", False), ("shared memory", True))
+        ends = {where: {(o.least, o.most) for o in self.loops if o.is_long == is_long} for where, is_long in places}
+        return " and ".join(
+            f"in {where}: for launches whose loops over it take {_spans(sorted(e))}" for where, e in ends.items() if e
+        )
+
+
+def _spans(ends: list[tuple[int, int]]) -> str:
+    return " and ".join(f"{low} turns" if low == high else f"{low} to {high} turns" for low, high in ends)

@@ -129,6 +129,13 @@ def limits(device: int) -> Limits:
     )
 
 
+@cache
+def least_shared_bytes() -> int:
+    """Of shared memory that a block may have on each of the devices; any, where there is none."""
+    found = (limits(device).shared_per_block_optin for device in range(_driver_device_count()))
+    return min(found, default=1 << 30)
+
+
 def _handle(device: int) -> Any:
     bindings = driver()
     count = device_count()

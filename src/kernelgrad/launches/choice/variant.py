@@ -232,8 +232,7 @@ class Variant:
             if self.options.facts.vector.turns:
                 yield "// The turns of a thread's loop are blocks along the second axis."
         if self.options.facts.rows is not None:
-            turns = self.options.facts.rows.text
-            yield f"// Threads keep elements of a row in registers: for launches whose loops over it take {turns}."
+            yield f"// Threads keep elements of a row {self.options.facts.rows.text}."
         if shadows:
             yield f"// Without atomics, for launches whose threads touch different elements: {', '.join(shadows)}."
         for name, promises in plan.promised.items():

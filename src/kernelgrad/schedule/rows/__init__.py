@@ -1,1 +1,1 @@
-"""Rows that stay in registers between the loops that go over them."""
+"""Rows that stay in registers or shared memory between the loops that go over them."""

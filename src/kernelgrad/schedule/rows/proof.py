@@ -1,11 +1,11 @@
-"""Which elements of a row a thread can keep in registers, from one loop over the row to the next.
+"""Which elements of a row a thread can keep in registers or shared memory, from one loop over the row to the next.
 
-In a launch whose loops go round a few times, an element that a thread meets in turn k of several loops is in one place:
-loaded once, or stored once, when the last of them is done with it. The loops stand one after the other and have the
-same turns (`turns`); an access of each of them, in every turn, is at an address that is the same but for the turn's
-number (so that the proof is one about sums, whatever the loops look like). What is only read must not be written by
-anybody in the launch. What is written must be the thread's own, of which no other one sees anything, an element a turn,
-and touched nowhere else: then nobody can tell when it is stored.
+In a launch, an element that a thread meets in turn k of several loops is in one place: loaded once, or stored once,
+when the last of them is done with it. The loops stand one after the other and have the same turns (`turns`); an access
+of each of them, in every turn, is at an address that is the same but for the turn's number (so that the proof is one
+about sums, whatever the loops look like). What is only read must not be written by anybody in the launch. What is
+written must be the thread's own, of which no other one sees anything, an element a turn, and touched nowhere else: then
+nobody can tell when it is stored.
 """
 
 from __future__ import annotations
@@ -16,22 +16,18 @@ from typing import Any, NamedTuple
 from ...analysis import structure as structure_analysis
 from ...analysis.access.affine import Basis, Part, Shape
 from ...analysis.aliases import Aliases
-from ...analysis.machine import REGISTERS
 from ...analysis.structure import Structure
 from ...analysis.tuning import KeptRows, TurnLoop
 from ...ir.effects import ADDRESSES, PURE
 from ...ir.ops import Atomic, Block, For, Function, If, Load, Op, Store, Value, While
 from ...ir.traverse import operands, uses, walk
 from ...ir.types import Pointer, Scalar
+from .room import Turns, bytes_of, room, rounded
 from .turns import Count, TurnSums, test_of
 
-_MOST_TURNS = 32
 _MOST_CODE = 6144  # operations, once loops are unrolled
-_OTHERS = 40  # registers of a thread that are not elements
-_MOST_REGISTERS = 112  # for elements, so that some warps are under way
 _MOST_SUMS = 64  # registers for sums over rows
 _SEVERAL = 2  # additions to cells a turn: one takes no longer than the bytes of a row
-_WORD = 4
 
 Touching = Load | Store | Atomic
 
@@ -50,21 +46,26 @@ class _Access(NamedTuple):
     op: Load | Store
     loop: For | While
 
+    @property
+    def type(self) -> Scalar:
+        assert isinstance(self.op.ptr.type, Pointer) and isinstance(self.op.ptr.type.pointee, Scalar)
+        return self.op.ptr.type.pointee
 
-def find(function: Function, shape: Shape, known: Callable[[Value], Any], threads: int) -> KeptRows | None:
-    """`known`: the numbers that parameters are in the launch. `threads`: of a block."""
-    return _Search(function, shape, known, threads).run()
+
+def find(function: Function, shape: Shape, known: Callable[[Value], Any], shared: int) -> KeptRows | None:
+    """`known`: the numbers that parameters are in the launch. `shared`: bytes of a block's that are free."""
+    return _Search(function, shape, known, shared).run()
 
 
 class _Search:
-    def __init__(self, function: Function, shape: Shape, known: Callable[[Value], Any], threads: int):
-        self.function = function
+    def __init__(self, function: Function, shape: Shape, known: Callable[[Value], Any], shared: int):
+        self.function, self.block = function, shape.block
         self.structure = structure_analysis.analyse(function, apart=False)
         self.sums = TurnSums(self.structure, shape, known)
         self.aliases = Aliases(function)
         self.params = {p.value: p for p in function.params}
         self.touching = [op for op in walk(function.body) if isinstance(op, Touching)]
-        self.registers = min(_MOST_REGISTERS, REGISTERS // threads - _OTHERS)
+        self.room = room(shape, shared)
 
     def run(self) -> KeptRows | None:
         loops, slots, early, sums = list[TurnLoop](), list[tuple[int, ...]](), list[int](), list[int]()
@@ -72,25 +73,27 @@ class _Search:
         numbers = {id(op): k for k, op in enumerate(loops_of(self.function))}
         places = {id(op): k for k, op in enumerate(accesses_of(self.function))}
         for count, rows in self._rows():
-            least, most = _rounded(*self.sums.turns(count))
-            kept = self._kept(rows, most)
-            if (
-                not kept
-                or not self._is_short(rows, most)
-                or (least < most and test_of(rows[0], self.structure) is None)
-            ):
+            turns = rounded(*self.sums.turns(count))
+            if turns is None or not (kept := self._kept(rows, turns)):
+                continue
+            if turns.are_long:
+                rows = [loop for loop in rows if any(access.loop is loop for found in kept for access in found)]
+            elif not _is_short(rows, turns):
+                continue
+            if turns.least < turns.most and test_of(rows[0], self.structure) is None:
                 continue
             first = numbers[id(rows[0])]
-            loops += [TurnLoop(numbers[id(loop)], first, least, most) for loop in rows]
+            loops += [TurnLoop(numbers[id(loop)], first, *turns, turns.are_long) for loop in rows]
             slots += [tuple(places[id(access.op)] for access in found) for found in kept if len(found) > 1]
             early += [places[id(found[0].op)] for found in kept if len(found) == 1]
-            sums += [atomics[id(op)] for op in self._summed(rows, most)]
-        return KeptRows(tuple(loops), tuple(slots), tuple(early), tuple(sums)) if loops else None
+            sums += [] if turns.are_long else [atomics[id(op)] for op in self._summed(rows, turns.most)]
+        block = self.block if any(loop.is_long for loop in loops) else None
+        return KeptRows(tuple(loops), tuple(slots), tuple(early), tuple(sums), block) if loops else None
 
     # ---- loops
 
     def _rows(self) -> Iterator[tuple[Count, list[For | While]]]:
-        """Loops that stand one after the other and have the same turns, few of them."""
+        """Loops that stand one after the other and have the same turns."""
         for place in self.structure.places.values():
             found: dict[Count, list[For | While]] = {}
             for op in place.block.ops:
@@ -104,31 +107,33 @@ class _Search:
         count = self.sums.count(loop)
         if count is None or not any(_is_dealt(basis) for basis, _ in count.coefficients):
             return None
-        return count if 0 < self.sums.turns(count)[1] <= _MOST_TURNS else None
-
-    def _is_short(self, rows: list[For | While], most: int) -> bool:
-        return most * sum(1 for loop in rows for _ in walk(loop.body)) <= _MOST_CODE
+        return count if self.sums.turns(count)[1] > 0 else None
 
     # ---- elements
 
-    def _kept(self, rows: list[For | While], most: int) -> list[list[_Access]]:
-        """What is at the same place in several turns' worth of loops, as far as there are registers."""
+    def _kept(self, rows: list[For | While], turns: Turns) -> list[list[_Access]]:
+        """What is at the same place in several turns' worth of loops, as far as there is room."""
         found: dict[_Element, list[_Access]] = {}
         for loop in rows:
             for op in loop.body.ops:
                 if isinstance(op, Load | Store) and (element := self._element(op, loop)) is not None:
                     found.setdefault(element, []).append(_Access(op, loop))
-        left, kept = self.registers, list[list[_Access]]()
+        left, kept = self.room.of_thread(turns.are_long), list[list[_Access]]()
         for element, accesses in sorted(found.items(), key=lambda item: -len(item[1])):
             several = len({id(a.loop) for a in accesses}) > 1
             if len(accesses) > 1 and not several:
                 continue
-            needed = most * max(1, element.type.size // _WORD)
-            wanted = several or (kept and self._may_be_early(element, accesses[0], rows[0]))
-            if needed <= left and wanted and self._may_stay(element, accesses):
+            needed = bytes_of(element.type, turns)
+            early = bool(kept) and not turns.are_long and self._may_be_early(element, accesses[0], rows[0])
+            if needed <= left and (several or early) and self._may_stay(element, accesses):
                 left -= needed
                 kept.append(accesses)
-        return kept
+        return self._paying(kept, turns) if turns.are_long else kept
+
+    def _paying(self, kept: list[list[_Access]], turns: Turns) -> list[list[_Access]]:
+        """As many as are worth their shared memory, those of most accesses first."""
+        needed = [sum(bytes_of(found[0].type, turns) for found in kept[:k]) for k in range(len(kept) + 1)]
+        return kept[: max((k for k in range(1, len(kept) + 1) if self.room.pays(needed[-1], needed[k])), default=0)]
 
     def _may_be_early(self, element: _Element, access: _Access, first: For | While) -> bool:
         """Whether what one loop reads can be under way when the first loop is, long before it is needed: every block
@@ -179,6 +184,10 @@ class _Search:
         others = [o for o in self.touching if id(o) in inside and self.aliases.may_meet(o.ptr, op.ptr)]
         apart = abs(each) >= type.pointee.size and not any(_moves(basis) for basis in fixed.coefficients)
         return apart and others == [op] and outside(op.ptr, loop, around, self.structure) is not None
+
+
+def _is_short(rows: list[For | While], turns: Turns) -> bool:
+    return turns.most * sum(1 for loop in rows for _ in walk(loop.body)) <= _MOST_CODE
 
 
 def atomics_in(block: Block) -> Iterator[Atomic]:
@@ -243,15 +252,6 @@ def _moves(basis: Basis) -> bool:
     if isinstance(basis, Part):
         return any(map(_moves, basis.of.coefficients))
     return isinstance(basis, Value) or (isinstance(basis, tuple) and basis[0] == "block_idx")
-
-
-def _rounded(least: int, most: int) -> tuple[int, int]:
-    """So that few different numbers have code of their own: powers of two, unless all threads take equally many turns.
-    Turns before `least` are taken by all."""
-    if least == most:
-        return least, most
-    above = 1 << (most - 1).bit_length()
-    return above // 2 if least >= above // 2 else 0, above
 
 
 def loops_of(function: Function) -> list[For | While]:

@@ -1,4 +1,4 @@
-"""Rows in registers (see `proof`): their loops take a constant number of turns, each of which has a place for elements.
+"""Kept rows (see `proof`): their loops take a constant number of turns, each of which has a place for elements.
 
     for (int c = lane; c < n; c += 32) top = max(top, x[c]);      ->   for (int k = 0; k < 32; ++k) {  // unrolled
     for (int c = lane; c < n; c += 32) sum += exp(x[c] - top);             int c = lane + k * 32;
@@ -6,28 +6,52 @@
                                                                        for (int k = 0; k < 32; ++k)    // unrolled
                                                                            sum += exp(x_row[k] - top);
 
-Turns that not every thread takes test what the first of the loops tests. Unrolled, the arrays are registers.
+Turns that not every thread takes test what the first of the loops tests. Unrolled, the arrays are registers. Of long
+loops they are in shared memory, a thread's own cells, in which its neighbours' lie beside them; several turns are made
+at once, so that their loads are under way together.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from operator import not_
 
 from ...analysis import structure as structure_analysis
-from ...analysis.machine import REGISTERS
+from ...analysis.machine import REGISTERS, SHARED_BYTES
 from ...analysis.tuning import KeptRows, TurnLoop
 from ...ir.builder import Builder
-from ...ir.ops import Atomic, Block, For, Function, If, Load, Module, Op, Store, Value, While
-from ...ir.traverse import clone, descend, substitute, with_body
+from ...ir.ops import Atomic, Block, For, Function, Global, If, Load, Module, Op, Store, Value, While
+from ...ir.traverse import clone, descend, substitute, walk, with_body
 from ...ir.types import I32, Array, Pointer
 from .proof import accesses_of, address_of, around_rows, atomics_in, atomics_of, loops_of, outside
+from .room import registers_for
 from .turns import counter, holds, test_of
 
-_OTHERS = 40  # registers of a thread that are not elements
+_AT_ONCE = 16  # turns of long loops
+_MOST_AT_ONCE = 1024  # operations
 _WORD = 4
+
+
+def cells_of(function: Function, plan: KeptRows) -> dict[str, Global]:
+    """The variables in shared memory that hold elements."""
+    accesses, long = accesses_of(function), _long_accesses(function, plan)
+    firsts = [accesses[slot[0]] for slot in plan.slots]
+    kept = [(k, op, long[id(op)]) for k, op in enumerate(firsts) if id(op) in long]
+    arrays = ((k, Array(_pointee(op.ptr), turns.most * math.prod(plan.block or ()))) for k, op, turns in kept)
+    return {_name(k): Global(_name(k), array, "shared") for k, array in arrays}
+
+
+def _name(slot: int) -> str:
+    return f"_row_{slot}"
+
+
+def _long_accesses(function: Function, plan: KeptRows) -> dict[int, TurnLoop]:
+    loops = loops_of(function)
+    long = [turns for turns in plan.loops if turns.is_long]
+    return {id(op): turns for turns in long for op in loops[turns.number].body.ops}
 
 
 def run(function: Function, module: Module, plan: KeptRows) -> Function:
@@ -40,11 +64,15 @@ def _with_registers(rewritten: Function, function: Function, plan: KeptRows) -> 
     bounds = function.launch_bounds
     if len(bounds) < 2:
         return rewritten
-    most, accesses = max(loop.most for loop in plan.loops), accesses_of(function)
+    short = [loop.most for loop in plan.loops if not loop.is_long]
+    most, accesses, long = max(short, default=0), accesses_of(function), _long_accesses(function, plan)
     # What is loaded early is not needed any more when the last of what is written is.
-    words = sum(max(1, _pointee(accesses[slot[0]].ptr).size // _WORD) for slot in plan.slots)
-    needed = most * (words + len(plan.sums)) + _OTHERS
-    return replace(rewritten, launch_bounds=(bounds[0], max(1, min(bounds[1], REGISTERS // (bounds[0] * needed)))))
+    kept = [accesses[slot[0]] for slot in plan.slots if id(accesses[slot[0]]) not in long]
+    words = sum(max(1, _pointee(op.ptr).size // _WORD) for op in kept)
+    resident = REGISTERS // (bounds[0] * registers_for(most * (words + len(plan.sums))))
+    if cells := cells_of(function, plan):
+        resident = min(resident, SHARED_BYTES // sum(g.type.size for g in cells.values()))
+    return replace(rewritten, launch_bounds=(bounds[0], max(1, min(bounds[1], resident))))
 
 
 @dataclass(frozen=True)
@@ -59,14 +87,15 @@ class _Slot:
 class _Rewrite:
     def __init__(self, function: Function, plan: KeptRows):
         self.structure = structure_analysis.analyse(function, apart=False)
+        self.cells, self.extents = cells_of(function, plan), plan.block or (1, 1, 1)
         self.loops, self.accesses = loops_of(function), accesses_of(function)
         self.turns = {id(self.loops[turns.number]): turns for turns in plan.loops}
         self.slots: dict[int, _Slot] = {}  # by access
         self.arrays: dict[int, list[Op]] = {}  # by the loop before which they stand
         most = {id(op): turns for turns in plan.loops for op in self.loops[turns.number].body.ops}
         self.early: dict[int, list[tuple[Load, For]]] = {}  # by the first loop
-        for slot in plan.slots:
-            self._make(tuple(self.accesses[k] for k in slot), most[id(self.accesses[slot[0]])])
+        for number, slot in enumerate(plan.slots):
+            self._make(number, tuple(self.accesses[k] for k in slot), most[id(self.accesses[slot[0]])])
         self.sums: dict[int, Value] = {}  # by the atomic
         self.around: dict[int, tuple[list[Op], list[Op]]] = {}  # what stands before and after a loop
         atomics = atomics_of(function)
@@ -114,9 +143,10 @@ class _Rewrite:
         b.ops += clone(Block((), tuple(itertools.compress(address, inside)), ()), mapping).ops
         return mapping
 
-    def _make(self, accesses: tuple[Load | Store, ...], turns: TurnLoop) -> None:
+    def _make(self, number: int, accesses: tuple[Load | Store, ...], turns: TurnLoop) -> None:
         stores = [op for op in accesses if isinstance(op, Store)]
-        slot = _Slot(self._array(accesses[0], turns), accesses[0], stores[-1] if stores else None)
+        array = self._cells(number, accesses[0], turns) if turns.is_long else self._array(accesses[0], turns)
+        slot = _Slot(array, accesses[0], stores[-1] if stores else None)
         self.slots.update((id(op), slot) for op in accesses)
 
     def _make_early(self, load: Load | Store, turns: TurnLoop) -> None:
@@ -130,6 +160,19 @@ class _Rewrite:
         array = b.decay(b.alloca(Array(_pointee(access.ptr), turns.most), name="~row"))
         self.arrays.setdefault(turns.first, []).extend(b.ops)
         return array
+
+    def _cells(self, number: int, access: Load | Store, turns: TurnLoop) -> Value:
+        """Where the thread's own begin: of each turn, the whole block's lie next to each other."""
+        b, variable = Builder(access.span), self.cells[_name(number)]
+        cells = b.decay(b.global_ref(variable.name, variable.type, "shared"))
+        array = b.offset(cells, number_in_block(b, self.extents))
+        self.arrays.setdefault(turns.first, []).extend(b.ops)
+        return array
+
+    def place(self, b: Builder, slot: _Slot, turn: Value) -> Value:
+        space = slot.array.type.space if isinstance(slot.array.type, Pointer) else ""
+        each = math.prod(self.extents) if space == "shared" else 1
+        return b.offset(slot.array, turn if each == 1 else b.apply("mul", turn, b.constant(each, I32)))
 
     def block(self, block: Block) -> Block:
         ops: list[Op] = []
@@ -178,7 +221,7 @@ class _Rewrite:
         down = isinstance(loop, For) and loop.step < 0
         ends = (end - 1, start - 1, -1) if down else (start, end, 1)
         lower, upper = (b.constant(n, I32) for n in ends[:2])
-        return b.for_(lower, upper, inits, ends[2], body, unroll=0)
+        return b.for_(lower, upper, inits, ends[2], body, unroll=_at_once(body, end - start) if turns.is_long else 0)
 
     def guarded(
         self, b: Builder, loop: For | While, turns: TurnLoop, turn: Value, args: tuple[Value, ...]
@@ -212,7 +255,7 @@ class _Rewrite:
         mapping = self.computed(b, address_of(load, later, first, self.structure) or [], later, turn)
         copied = clone(Block((), (load,), (load.result,)), mapping)
         b.ops += copied.ops
-        b.store(b.offset(self.slots[id(load)].array, turn), copied.results[0])
+        b.store(self.place(b, self.slots[id(load)], turn), copied.results[0])
 
     def with_slots(self, body: Block, turn: Value) -> Block:
         found: dict[Value, Value] = {}
@@ -231,7 +274,7 @@ class _Rewrite:
             yield descend(op, lambda side: self.with_slots(side, turn)) if isinstance(op, If) else op
             return
         b = Builder(op.span)
-        place = b.offset(slot.array, turn)
+        place = self.place(b, slot, turn)
         if isinstance(op, Load):
             if op is slot.first:
                 b.add(op)
@@ -244,6 +287,24 @@ class _Rewrite:
             if op is slot.last:
                 b.add(op)
         yield from b.ops
+
+
+def _at_once(body: Block, turns: int) -> int:
+    """How many turns of a long loop are made together; 0: all."""
+    operations = sum(1 for _ in walk(body))
+    at_once = max(1, min(_AT_ONCE, _MOST_AT_ONCE // max(1, operations)))
+    return 0 if turns <= at_once else at_once
+
+
+def number_in_block(b: Builder, extents: tuple[int, int, int]) -> Value:
+    """Of a thread."""
+    number, each = b.convert(b.builtin("thread_idx", 0), I32), extents[0]
+    for axis in (1, 2):
+        if extents[axis] > 1:
+            own = b.apply("mul", b.convert(b.builtin("thread_idx", axis), I32), b.constant(each, I32))
+            number = b.apply("add", number, own)
+        each *= extents[axis]
+    return number
 
 
 def _pointee(ptr: Value) -> Array:
