@@ -156,6 +156,44 @@ def test_loops_with_different_trips_around_stay_as_they_are(make: Any) -> None:
     np.testing.assert_array_equal(out, [t * sum(range(t, 40, 8)) for t in range(16)])
 
 
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize("n", [0, 1, 31, 97, 1000])
+def test_loops_that_count_down_in_step(make: Any, n: int, guarded: bool) -> None:
+    """As the reverse of a strided loop: each thread joins in at its own last trip, and carries what it carries."""
+    k = make(y=PF32, out=PI32, n=I32)
+    start = k.index()
+    distance = k.op("add", k.op("max", k.op("sub", k.n, start), k.const(0)), k.const(95))
+    last = k.op("sub", k.op("div", distance, k.const(96)), k.const(1))
+
+    def body(trip: Value, seen: Value) -> tuple[Value, ...]:
+        i = k.op("add", start, k.op("mul", trip, k.const(96)))
+        k.put(k.y, i, k.op("add", k.get(k.y, i), k.b.convert(seen, F32)))
+        return (k.op("add", k.op("mul", seen, k.const(3)), trip),)
+
+    def loop() -> None:
+        (seen,) = k.loop(last, k.const(-1), (start,), body, step=-1)
+        k.put(k.out, start, seen)
+
+    if guarded:
+        with k.when(k.op("ne", k.op("rem", start, k.const(5)), k.const(2))):
+            loop()
+    else:
+        loop()
+    _, loops = strides.run(k.module().functions["k"])
+    assert len(loops) == 1
+    y, out = np.ones(n, np.float32), np.full(96, -7, np.int32)
+    want_y, want = y.copy(), out.copy()
+    for t in range(96):
+        if not guarded or t % 5 != 2:
+            want[t] = t
+            for trip in reversed(range(len(range(t, n, 96)))):
+                want_y[t + trip * 96] += np.float32(want[t])
+                want[t] = want[t] * 3 + trip
+    k.run(3, 32, y=y, out=out, n=n)
+    np.testing.assert_array_equal(y, want_y)
+    np.testing.assert_array_equal(out, want)
+
+
 # ---- index arithmetic ------------------------------------------------------------------------------------------------
 
 

@@ -62,7 +62,7 @@ LIVE = Mask(None, "live")  # the threads that have not left the kernel
 class Plan:
     phased: bool = True  # whether threads meet at all
     meetings: set[Op] = field(default_factory=set)  # and the structured operations around them
-    in_step: frozenset[Op] = frozenset()  # those of them that are loops no thread meets another in
+    in_step: frozenset[Op] = frozenset()  # those of them that are loops no thread meets another in (`strides`)
     varying: set[Value] = field(default_factory=set)  # defined between phases or in one, not the same for every thread
     again: dict[Value, Op] = field(default_factory=dict)
     slots: dict[Value | Mask, int] = field(default_factory=dict)  # bytes per thread
@@ -179,6 +179,9 @@ def _mark_meeting(op: Op, plan: Plan) -> None:
             _mark_block(orelse, plan)
             for result, *sides in zip(op.results, then.results, orelse.results, strict=True):
                 _vary_with(plan, result, cond, *sides)
+        case For(inits=inits, body=body) if op in plan.in_step:
+            plan.varying.update(body.args[1:], op.results)  # threads join in at different trips
+            _mark_block(body, plan)
         case For(lower, _, inits, _, body):
             _mark_block(body, plan)
             _vary_with(plan, body.args[0], lower)
@@ -335,7 +338,7 @@ class _Lifetimes:
             self.use(operands(op))  # by the phase before it
             if isinstance(op, For):  # each thread compares with its bound again before every trip
                 self.next_phase()
-                self.use((op.upper,))
+                self.use((op.lower if op in self.plan.in_step else op.upper,))
             for inner in blocks(op):
                 self.region(inner)
                 for value in inner.args:

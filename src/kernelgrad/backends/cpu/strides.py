@@ -4,17 +4,27 @@ step: one trip of the block after another, instead of one thread's trips after a
 Neighbouring threads touch neighbouring memory, so this is the order that caches and vector units want. For threads in
 step the counter is `start + offset`, where the start is the thread's own and the offset is the same for all: `run`
 rewrites such loops so that the offset is what they carry.
+
+The reverse of such a loop counts down, `for (k = trips - 1; k >= 0; --k)`, and may begin at another trip in each
+thread. In step, the block begins at the last trip that any thread has, and each thread joins in where its own ones
+begin (see `structure`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, replace
 
 from ...analysis.uniform import uniform_values
 from ...ir.builder import Builder
-from ...ir.ops import Apply, Block, Builtin, Constant, For, Function, If, Op, Value, While
+from ...ir.effects import MEETINGS
+from ...ir.ops import Apply, Block, Builtin, Constant, For, Function, If, Leave, Op, Value, While
 from ...ir.traverse import blocks, descend, operands, substitute, uses, walk, with_body
 from ...ir.types import Scalar, Type
+
+_STARTING = frozenset(("add", "sub", "mul", "convert", "shl"))
+_COUNTING = _STARTING | {"div", "shr", "min", "max"}
+_MOST_MADE_OF = 16
 
 
 def run(function: Function) -> tuple[Function, frozenset[Op]]:
@@ -42,6 +52,7 @@ class _Strides:
         self.definitions = {v: op for op in walk(function.body) for v in op.results}
         self.uses = uses(function.body)
         self.loops: list[Op] = []
+        self.trips = set[Value]()  # what such loops count
 
     def block(self, block: Block) -> Block:
         builder = Builder()
@@ -53,6 +64,10 @@ class _Strides:
     def op(self, op: Op, builder: Builder) -> None:
         if isinstance(op, For) and self.shares_work(op.lower):
             op = self.as_while(op, builder)
+        if isinstance(op, For) and self.is_reverse(op):
+            self.loops.append(op)
+            builder.add(op)
+            return
         if isinstance(op, While):
             counter = self.find_counter(op)
             if counter is not None:
@@ -71,22 +86,35 @@ class _Strides:
                 return before.results[0] in self.uniform
         return False
 
+    def is_reverse(self, op: For) -> bool:
+        """Whether it goes back through the trips of a loop that shares out work, down to the first one."""
+        type = op.lower.type
+        if op.step != -1 or op.upper not in self.uniform or not (isinstance(type, Scalar) and type.is_signed):
+            return False
+        return self.is_made_of(op.lower, _COUNTING, self.trips) and not any(map(_parts_threads, walk(op.body)))
+
     def shares_work(self, start: Value) -> bool:
         """Whether the start is made of threadIdx.x and launch numbers alone, so that it is cheap to compute again."""
+        return self.is_made_of(start, _STARTING)
+
+    def is_made_of(self, start: Value, functions: frozenset[str], leaves: Container[Value] = ()) -> bool:
+        """Whether a value that threads do not have alike is made of threadIdx.x, launch numbers and `leaves` alone."""
         if start in self.uniform:
             return False
         found = False
         pending = [start]
-        for _ in range(16):
+        for _ in range(_MOST_MADE_OF):
             if not pending:
                 return found
             value = pending.pop()
             op = self.definitions.get(value)
             if value in self.uniform:
                 continue
-            if isinstance(op, Builtin) and op.name == "thread_idx":
+            if value in leaves:
+                found = True
+            elif isinstance(op, Builtin) and op.name == "thread_idx":
                 found = found or op.axis == 0
-            elif isinstance(op, Apply) and op.fn in ("add", "sub", "mul", "convert", "shl"):
+            elif isinstance(op, Apply) and op.fn in functions:
                 pending += op.args
             else:
                 return False
@@ -159,6 +187,7 @@ class _Strides:
             results=_replaced(op.results, counter.forwarded, last),
         )
         self.loops.append(loop)
+        self.trips.update(v for v in loop.results if isinstance(v.type, Scalar) and not v.type.is_float)
         builder.add(loop)
         if self.uses.get(result):
             _define_sum(builder, result, counter, last)
@@ -215,3 +244,8 @@ def _same_bits(one: Type, other: Type) -> bool:
         and one.bits == other.bits
         and not (one.is_float or other.is_float)
     )
+
+
+def _parts_threads(op: Op) -> bool:
+    """Whether threads may leave there, or meet."""
+    return isinstance(op, (Leave, *MEETINGS)) or (isinstance(op, If) and op.exits)

@@ -27,6 +27,8 @@ def emit_structure(code: BlockCode, op: Op, pending: list[Op], active: Active) -
         case If():
             code.phase(pending, active)
             _uniform_if(code, op, active)
+        case For() if op in code.plan.in_step:
+            _counts_down(code, op, pending, active)
         case For():
             _for(code, op, pending, active)
         case While():
@@ -121,6 +123,65 @@ def _for(code: BlockCode, op: For, pending: list[Op], active: Active) -> None:
         following = [counter if varies else for_next(b, frame.get(counter), type, op.step), *op.body.results]
         loop.repeat(following)
     _scalar_results(code, op.results, op.body.args[1:])
+
+
+def _counts_down(code: BlockCode, op: For, pending: list[Op], active: Active) -> None:
+    """In step, from the last trip of any thread on (see `strides`): most trips are made by all threads, without a mask;
+    before them, some threads have not joined in."""
+    b, frame, counter, args = code.b, code.frame, op.body.args[0], op.body.args[1:]
+    code.phase(pending, active, code.copies(op.inits, args))
+    first, everyone = _ends_of(code, op, active)
+    mask, upper = code.slots[Mask(op, "loop")], frame.get(op.upper)
+    before, header, body, end = b.block, *(b.append_basic_block(f"down{part}") for part in ("", ".body", ".end"))
+    b.branch(header)
+    b.position_at_end(header)
+    k = frame.values[counter] = b.phi(lt.register_type(counter.type))
+    k.add_incoming(first, before)
+    b.cbranch(b.icmp_signed(">", k, upper), body, end)
+    b.position_at_end(body)
+    again = code.copies(op.body.results, args)
+
+    def trip(taking_part: Active) -> None:
+        with frame.scope():
+            code.region(op.body, taking_part, again)
+
+    def join() -> None:
+        code.mark(mask, b.icmp_signed("<=", k, frame.get(op.lower)))
+
+    if active.mask is not None:
+        code.fill(mask, 0)
+    all_joined = b.icmp_signed("<=", k, everyone)
+    with b.if_else(all_joined) as (unmasked, masked):
+        with unmasked:
+            trip(active)
+        with masked:
+            code.phase([], active, [Step((op.lower,), join)])
+            trip(Active(mask, parted=True))
+    k.add_incoming(b.sub(k, ir.Constant(k.type, 1)), b.block)
+    b.branch(header)
+    b.position_at_end(end)
+    code.phase([], active, code.copies(args, op.results))
+
+
+def _ends_of(code: BlockCode, op: For, active: Active) -> tuple[ir.Value, ir.Value]:
+    """The largest and the least number that an active thread begins at."""
+    b, type = code.b, op.lower.type
+    assert isinstance(type, Scalar)
+    register, least = lt.register_type(type), -(1 << (type.bits - 1))
+    ends = ((">", ir.Constant(register, least)), ("<", ir.Constant(register, -1 - least)))
+    cells = [code.frame.stack(type.size, type.size) for _ in ends]
+    for cell, (_, start) in zip(cells, ends, strict=True):
+        b.store(start, cell, align=type.size)
+
+    def widen() -> None:
+        lower = code.frame.get(op.lower)
+        for cell, (further, _) in zip(cells, ends, strict=True):
+            known = b.load(cell, typ=register, align=type.size)
+            b.store(b.select(b.icmp_signed(further, lower, known), lower, known), cell, align=type.size)
+
+    code.phase([], active, [Step((op.lower,), widen)])
+    largest, smallest = (b.load(cell, typ=register, align=type.size) for cell in cells)
+    return largest, smallest
 
 
 def _while(code: BlockCode, op: While, pending: list[Op], active: Active) -> None:
