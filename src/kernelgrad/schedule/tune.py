@@ -43,7 +43,7 @@ def _for_block(
     function: Function, module: Module, tuning: Tuning, block: tuple[int, int, int], gathering: frozenset[str]
 ) -> Function:
     if tuning.row > 1:
-        function = lanes_apart.run(function)
+        function = lanes_apart.run(function, block)
         merged = block_rows.run(function, block, tuning.each)
         if merged is not function:
             function, block = simplify.run(merged, module), block_rows.started(merged, block)
