@@ -12,7 +12,19 @@ import pytest
 import kernelgrad as kg
 from derived import kernel_of
 from every_plan import forced
-from kept_row_cases import BLOCK, HELPERS, KEPT, NOT_KEPT, ROWS, WARP, arrays, compiled, launch_of
+from kept_row_cases import (
+    BLOCK,
+    HELPERS,
+    KEPT,
+    KEPT_BY_THREADS,
+    NOT_KEPT,
+    NOT_KEPT_BY_THREADS,
+    ROWS,
+    WARP,
+    arrays,
+    compiled,
+    launch_of,
+)
 from kernelgrad.analysis.tuning import KeptRows
 from kernelgrad.derivatives.gradient import Gradient
 from kernelgrad.runtime.config import make_launch
@@ -73,6 +85,23 @@ def test_is_kept(name: str) -> None:
     assert rows_of(gradient, KEPT[name], 256) is not None
     assert rows_of(gradient, KEPT[name], 250) is not None
     assert rows_of(gradient, KEPT[name], 100_000) is None
+
+
+@pytest.mark.parametrize("name", KEPT_BY_THREADS)
+def test_a_row_a_thread(name: str) -> None:
+    body = KEPT_BY_THREADS[name]
+    gradient = kg.gradient(compiled(body), "y, x, w", primal=False, keep="y", assign=["x"])
+    assert rows_of(gradient, body, 24) is not None
+    for n in (40, 24, 7, 1):
+        compare(compiled(body), body, n, primal=False, keep="y", assign=["x", "w"])
+        compare(compiled(body), body, n)
+
+
+@pytest.mark.parametrize("name", NOT_KEPT_BY_THREADS)
+def test_rows_of_several_threads(name: str) -> None:
+    body = NOT_KEPT_BY_THREADS[name]
+    assert rows_of(kg.gradient(compiled(body), "y, x, w", primal=False, keep="y"), body, 24) is None
+    compare(compiled(body), body, 24, primal=False, keep="y", assign=["x", "w"])
 
 
 def test_adjoints_are_loaded_with_the_first_loop() -> None:

@@ -10,7 +10,7 @@ import pytest
 import kept_row_cases
 import kernelgrad as kg
 import spread_loop_cases
-from kept_row_cases import KEPT, ROWS, arrays, launch_of
+from kept_row_cases import KEPT, KEPT_BY_THREADS, ROWS, arrays, launch_of
 from kernelgrad.launches import vector_width
 from kernelgrad.schedule.rows import room
 from spread_loop_cases import SPREAD
@@ -40,6 +40,16 @@ def test_kept_rows(name: str, how: str) -> None:
         data = arrays(n)
         adjoints = [np.cos(np.arange(a.size)) for a in data]
         compare(gradient, launch_of(KEPT[name]), [*data, ROWS, n, *adjoints])
+
+
+@pytest.mark.parametrize("how", OPTIONS)
+@pytest.mark.parametrize("name", KEPT_BY_THREADS)
+def test_a_row_a_thread(name: str, how: str) -> None:
+    gradient = kg.gradient(kept_row_cases.compiled(KEPT_BY_THREADS[name]), "y, x, w", **OPTIONS[how])
+    for n in (24, 7, 40):
+        data = arrays(n)
+        adjoints = [np.cos(np.arange(a.size)) for a in data]
+        compare(gradient, launch_of(KEPT_BY_THREADS[name]), [*data, ROWS, n, *adjoints])
 
 
 @pytest.mark.parametrize("how", OPTIONS)

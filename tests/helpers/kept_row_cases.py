@@ -75,6 +75,18 @@ NOT_KEPT = {
     + "T sum = 0; for (int c = threadIdx.x; c < n; c += 64) sum += x[row * n + threadIdx.x] * c;"
     "sum = block_sum(sum); for (int c = threadIdx.x; c < n; c += 64) y[row * n + c] = c * sum;",
 }
+OWN = "int i = threadIdx.x; if (i >= rows) return; "
+# A row a thread.
+KEPT_BY_THREADS = {
+    "a product": OWN + "T s = 1; for (int k = 0; k < n; ++k) s *= 1 + (T)0.1 * x[k * rows + i]; y[i] = s;",
+    "a row of memory": OWN + "T s = 1; for (int k = 0; k < n; ++k) s = s * sin(x[i * n + k]) + 1; y[i] = s;",
+    "written to": OWN
+    + "T s = w[0]; for (int k = 0; k < n; ++k) { s = s * x[k * rows + i] + 1; y[k * rows + i] = s * s; }",
+}
+NOT_KEPT_BY_THREADS = {
+    "windows": OWN + "T s = 1; for (int k = 0; k < n; ++k) s *= 1 + (T)0.1 * x[k + i]; y[i] = s;",
+    "shared": OWN + "T s = 1; for (int k = 0; k < n; ++k) s = s * x[k * rows + i] + w[k]; y[i] = s;",
+}
 ROWS = 6
 
 
@@ -84,8 +96,9 @@ def compiled(body: str, element: str = "double") -> Any:
 
 
 def launch_of(body: str) -> tuple[Any, Any]:
-    block = (32, 2) if "threadIdx.y" in body else 64
-    return (ROWS if body.startswith(BLOCK) else (ROWS + 1) // 2), block
+    if body.startswith(OWN):
+        return 1, ROWS
+    return (ROWS if body.startswith(BLOCK) else (ROWS + 1) // 2), (32, 2) if "threadIdx.y" in body else 64
 
 
 def arrays(n: int, element: Any = np.float64) -> list[Any]:

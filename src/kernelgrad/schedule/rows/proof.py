@@ -29,6 +29,7 @@ _MOST_CODE = 6144  # operations, once loops are unrolled
 _MOST_SUMS = 64  # registers for sums over rows
 _SEVERAL = 2  # additions to cells a turn: one takes no longer than the bytes of a row
 
+_LANE: Basis = ("thread_idx", 0)
 Touching = Load | Store | Atomic
 
 
@@ -74,7 +75,8 @@ class _Search:
         places = {id(op): k for k, op in enumerate(accesses_of(self.function))}
         for count, rows in self._rows():
             turns = rounded(*self.sums.turns(count))
-            if turns is None or not (kept := self._kept(rows, turns)):
+            is_dealt = any(_is_dealt(basis) for basis, _ in count.coefficients)
+            if turns is None or not (kept := self._kept(rows, turns, is_dealt)):
                 continue
             if turns.are_long:
                 rows = [loop for loop in rows if any(access.loop is loop for found in kept for access in found)]
@@ -105,18 +107,21 @@ class _Search:
         if isinstance(loop, While) and not all(isinstance(op, PURE) for op in loop.before.ops):
             return None
         count = self.sums.count(loop)
-        if count is None or not any(_is_dealt(basis) for basis, _ in count.coefficients):
-            return None
-        return count if self.sums.turns(count)[1] > 0 else None
+        return count if count is not None and self.sums.turns(count)[1] > 0 else None
 
     # ---- elements
 
-    def _kept(self, rows: list[For | While], turns: Turns) -> list[list[_Access]]:
-        """What is at the same place in several turns' worth of loops, as far as there is room."""
+    def _kept(self, rows: list[For | While], turns: Turns, is_dealt: bool) -> list[list[_Access]]:
+        """What is at the same place in several turns' worth of loops, as far as there is room. `is_dealt`: the row is
+        dealt out among threads; else each has a row of its own."""
         found: dict[_Element, list[_Access]] = {}
+        if not is_dealt and any(isinstance(op, Atomic) for loop in rows for op in walk(loop.body)):
+            return []  # they are summed up over threads
         for loop in rows:
             for op in loop.body.ops:
-                if isinstance(op, Load | Store) and (element := self._element(op, loop)) is not None:
+                if not isinstance(op, Load | Store) or (element := self._element(op, loop)) is None:
+                    continue
+                if is_dealt or self._is_of_thread(element, turns):
                     found.setdefault(element, []).append(_Access(op, loop))
         left, kept = self.room.of_thread(turns.are_long), list[list[_Access]]()
         for element, accesses in sorted(found.items(), key=lambda item: -len(item[1])):
@@ -129,6 +134,13 @@ class _Search:
                 left -= needed
                 kept.append(accesses)
         return self._paying(kept, turns) if turns.are_long else kept
+
+    def _is_of_thread(self, element: _Element, turns: Turns) -> bool:
+        """Whether no other thread of the row meets it, in any turn: what several read is left to what sums up over
+        threads, and to caches."""
+        slope: int = abs(dict(element.coefficients).get(_LANE, 0))
+        each = abs(element.each)
+        return slope > 0 and (each >= slope * self.block[0] or slope >= each * turns.most)
 
     def _paying(self, kept: list[list[_Access]], turns: Turns) -> list[list[_Access]]:
         """As many as are worth their shared memory, those of most accesses first."""
@@ -240,8 +252,7 @@ def _slice(ptr: Value, loop: For, is_later: Callable[[Value], bool], structure: 
 
 
 def _is_dealt(basis: Basis) -> bool:
-    """Whether threads start at different elements: rows that are dealt out among them. A loop that all run alike is
-    left to what sums up over threads."""
+    """Whether threads start at different elements: rows that are dealt out among them."""
     if isinstance(basis, Part):
         return any(map(_is_dealt, basis.of.coefficients))
     return isinstance(basis, tuple) and basis[0] == "thread_idx"
