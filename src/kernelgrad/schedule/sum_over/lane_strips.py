@@ -78,7 +78,7 @@ class Strips:
         """The counter and the carried values behind the strips."""
         b, loop = self.b, self.loop
         if self.known is not None:
-            return self.strips(self.constant(len(self.known) - len(self.known) % STRIP))
+            return self.where_shared(self.constant(len(self.known) - len(self.known) % STRIP))
         trips = self.trips()
         conditions = [b.apply("ge", trips, b.constant(STRIP, trips.type))]
         for bound in (loop.lower, loop.upper):
@@ -86,9 +86,22 @@ class Strips:
                 conditions.append(b.apply("eq", self.lanes_alike((bound,)), b.constant(WARP, U32)))
         conditions += self.fitting()
         with b.region() as region:
-            done = self.strips(self.end(trips))
+            done = self.where_shared(self.end(trips))
         go_on = reduce(lambda a, c: b.apply("and", a, c), conditions)
-        return b.if_(go_on, region.block(results=done), Block((), (), (loop.lower, *loop.inits)))
+        return b.if_(go_on, region.block(results=done), self.nothing_done())
+
+    def where_shared(self, end: Value) -> _Values:
+        """Strips up to the end; none, where lanes turn out to share no address at all."""
+        b, lanes = self.b, self.lanes_of_all()
+        tested = [n for of, n in zip(self.sums, lanes, strict=True) if of.together]
+        if None in tested:
+            return self.strips(end, lanes)
+        with b.region() as region:
+            done = self.strips(end, lanes)
+        return b.if_(self.any_shared(tested), region.block(results=done), self.nothing_done())
+
+    def nothing_done(self) -> Block:
+        return Block((), (), (self.loop.lower, *self.loop.inits))
 
     def trips(self) -> Value:
         """The number of iterations, without overflow."""
@@ -155,9 +168,8 @@ class Strips:
 
     # ---- strips
 
-    def strips(self, end: Value) -> _Values:
+    def strips(self, end: Value, lanes: list[Value | None]) -> _Values:
         b, loop = self.b, self.loop
-        lanes = [self.lanes_of(s) for s in self.sums]
         carried = loop.inits
         if self.known is None or len(self.known) >= STRIP:
             first = Value(self.type, next((op.result.name for op in self.narrowed), loop.body.args[0].name))
@@ -298,6 +310,16 @@ class Strips:
         return given.get(value, value)
 
     # ---- which lanes share addresses
+
+    def lanes_of_all(self) -> list[Value | None]:
+        """Of the sums; those with the same values behind their addresses share them alike."""
+        found = {of.tested: self.lanes_of(of) for of in {of.tested: of for of in self.sums}.values()}
+        return [found[of.tested] for of in self.sums]
+
+    def any_shared(self, lanes: list[Value | None]) -> Value:
+        different = dict.fromkeys(n for n in lanes if n is not None)
+        most = reduce(lambda a, c: self.b.apply("max", a, c), different)
+        return self.b.apply("gt", most, self.b.constant(1, U32))
 
     def lanes_of(self, of: Sum) -> Value | None:
         return self.lanes_alike(self.early(of, of.tested), f"{of.name}_lanes") if of.tested else None
