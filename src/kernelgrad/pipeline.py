@@ -53,6 +53,7 @@ from .transforms.passes import Pass, applied
 if TYPE_CHECKING:
     from .autodiff.requested import Compiler
     from .frontend.custom_derivatives import CustomDerivatives
+    from .schedule.interleave import Groups
 
 KERNEL = (
     Pass("inline", "transforms.inline", (Call,)),
@@ -347,6 +348,18 @@ def with_kept_rows(module: Module, rows: KeptRows) -> Module:
     ((name, function),) = module.functions.items()
     module = replace(module, globals={**module.globals, **cells_of(function, rows)})
     return for_target(module, name, (Pass("rows", lambda f, m: run(f, m, rows)), Pass("tidy", "transforms.simplify")))
+
+
+@compiling
+@deeply
+def with_interleaved(module: Module, groups: Groups) -> Module:
+    """A finished derivative that adds to several adjoints side by side."""
+    from .schedule.interleave import run
+
+    (name,) = module.functions
+    return for_target(
+        module, name, (Pass("interleave", lambda f, _: run(f, groups)), Pass("tidy", "transforms.simplify"))
+    )
 
 
 @compiling

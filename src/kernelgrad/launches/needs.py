@@ -12,6 +12,7 @@ from .memory import started_grid
 from .memory.buffers import Expression, Need, Number, SharedBytes, Sized, Value
 from .memory.deferred_adds import slots
 from .memory.double_cells import cell_lengths, wide_adjoints
+from .memory.interleaved import interleaved
 from .memory.partial_sums import partial_sums
 from .memory.replicas import replicas
 from .memory.row_memory import row_memory
@@ -37,6 +38,7 @@ def needs_of(
         *shadows(variant),
         *partial_sums(variant, at),
         *replicas(variant),
+        *interleaved(variant),
         *slots(variant, at),
         *wide_adjoints(variant),
         *cell_lengths(variant),

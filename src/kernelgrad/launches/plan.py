@@ -164,11 +164,13 @@ class LaunchPlan:
     def additions(self) -> tuple[Addition, ...]:
         """What is launched after that, in order; logs are sorted and added up besides."""
         from .memory.deferred_adds import additions_after
+        from .memory.interleaved import interleaved_after
         from .memory.partial_sums import sums_after
         from .memory.replicas import replicas_after
 
         variant, at = self.variant, self.sized
-        return (*sums_after(variant, at), *replicas_after(variant), *additions_after(variant, at))
+        own = (*sums_after(variant, at), *replicas_after(variant), *interleaved_after(variant))
+        return (*own, *additions_after(variant, at))
 
     @cached_property
     def needs(self) -> tuple[Need, ...]:
@@ -309,6 +311,13 @@ def _copy(plan: LaunchPlan, at: Preparation) -> None:
     finish_copies(plan.variant, at.bound, at.launch, at.placement, at.own)
 
 
+def _interleave(plan: LaunchPlan, at: Preparation) -> None:
+    from .memory.interleaved import add_interleaved, finish_interleaved
+
+    add_interleaved(plan.variant, at.bound, at.placement, at.stream, at.own)
+    finish_interleaved(plan.variant, at.bound, at.launch, at.placement, at.own)
+
+
 def _defer(plan: LaunchPlan, at: Preparation) -> None:
     from .memory.deferred_adds import add_slots, finish_slots
 
@@ -389,6 +398,7 @@ _PARTS: tuple[tuple[Callable[[LaunchPlan], Any], Part], ...] = (
     (lambda plan: plan.variant.derivative.internal, _shadow),
     (lambda plan: plan.variant.derivative.partials, _sum_up),
     (lambda plan: plan.variant.derivative.copies, _copy),
+    (lambda plan: plan.variant.options.facts.interleaved, _interleave),
     (lambda plan: plan.variant.derivative.deferred, _defer),
     (lambda plan: plan.variant.derivative.wide, _widen),
     (lambda plan: plan.variant.derivative.cells, _tell_lengths),

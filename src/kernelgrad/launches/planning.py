@@ -85,6 +85,8 @@ def _in_one(forms: Forms, launch: KnownLaunch, looking: Looking) -> LaunchPlan:
         variant = forms.laid_out(launch, vector)
     elif launch.ways.on_gpu and (rows := _with_rows(forms, variant, launch, looking)):
         variant = forms.laid_out(launch, rows)
+    if launch.ways.on_gpu and (interleaved := _interleaved(forms, variant, launch, looking)):
+        variant = forms.laid_out(launch, interleaved)
     if variant.options.facts.exchanged and (aligned := _aligned(launch)):
         variant = forms.laid_out(launch, replace(variant.options.facts, aligned=aligned))
     gathers = () if launch.ways.single else tuple(starmap(Gathering, forms.gathers(launch)))
@@ -119,6 +121,16 @@ def _with_rows(forms: Forms, variant: Variant, launch: KnownLaunch, looking: Loo
     from .kept_rows import facts_with_rows
 
     return facts_with_rows(variant, forms.kernel.function, launch, looking)
+
+
+def _interleaved(forms: Forms, variant: Variant, launch: KnownLaunch, looking: Looking) -> Facts | None:
+    settings, how = forms.settings, variant.derivative.prepared.accumulation
+    reads_alike = len(how.together) > 1 and len(how.atomic) > 1
+    if not reads_alike or settings.mode == "split" or settings.may_alias or launch.ways.single or launch.halves:
+        return None
+    from .interleaving import facts_interleaved
+
+    return facts_interleaved(variant, forms.kernel.function, launch, looking)
 
 
 def _cleared(forms: Forms, variant: Variant, launch: KnownLaunch) -> Iterator[Cleared]:

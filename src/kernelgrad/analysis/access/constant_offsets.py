@@ -27,7 +27,7 @@ def spot_of(ptr: Value, definition: Mapping[Value, Op]) -> Spot:
             total += op.ptr.type.pointee.fields[op.index].offset
         elif isinstance(op, Offset) and isinstance(ptr.type, Pointer):
             size = ptr.type.pointee.size
-            symbol, constant = _sum(op.index, definition)
+            symbol, constant = symbol_and_constant(op.index, definition)
             total += constant * size
             if symbol is not None:
                 terms[symbol] += size
@@ -36,7 +36,7 @@ def spot_of(ptr: Value, definition: Mapping[Value, Op]) -> Spot:
         ptr = op.ptr
 
 
-def _sum(index: Value, definition: Mapping[Value, Op]) -> tuple[Value | None, int]:
+def symbol_and_constant(index: Value, definition: Mapping[Value, Op]) -> tuple[Value | None, int]:
     """A signed index as a symbol and a constant: it does not wrap."""
     op = definition.get(index)
     if isinstance(op, Constant):

@@ -58,7 +58,8 @@ class Facts:
     leave a loop at different times for it. `apart_in_turn`: loops of a reverse alone go to other elements in every
     iteration, as they do in a typical launch. `exchanged`: loops whose updates launches of their own sum up over the
     threads, by the numbers that `schedule/exchange` gives them. `aligned`: the buffers of which neighbours may be
-    loaded sixteen bytes at a time. `halves`: whose adjoints are halves as they are, not copies in float."""
+    loaded sixteen bytes at a time. `halves`: whose adjoints are halves as they are, not copies in float. `interleaved`:
+    adjoints that are added to side by side, in memory of their own (see `schedule/interleave`)."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
@@ -93,6 +94,7 @@ class Facts:
     exchanged: tuple[tuple[int, ...], ...] = ()
     aligned: frozenset[str] = frozenset()
     halves: frozenset[str] = frozenset()
+    interleaved: tuple[tuple[str, ...], ...] = ()
 
 
 USUAL = Facts()  # of most launches

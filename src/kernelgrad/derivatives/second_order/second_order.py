@@ -128,7 +128,7 @@ class SecondOrder:
 
         kernel, derivative = self.usual.kernel, self.gradient.variant().derivative
         head, _, rest = kernel.source.partition("\n")
-        extra = parameter_notes(derivative, kernel.cuda_module.functions[kernel.name], self.kernel.module.globals)
+        extra = parameter_notes(derivative, (), kernel.cuda_module.functions[kernel.name], self.kernel.module.globals)
         return "\n".join((head, *(f"// {line}" for line in notes(self)), *extra, rest))
 
     @compiling

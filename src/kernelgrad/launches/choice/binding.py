@@ -18,6 +18,7 @@ from ...ir.ops import SEGMENT, Atomic, Block, Function, Module, Param, Store, Va
 from ...ir.types import Struct
 from ...kernel import Kernel
 from ...runtime.written import Origin, Trace, written_params
+from ...schedule.interleave import Groups
 
 RESULT = "_result"  # the parameter through which a function's value leaves
 
@@ -119,10 +120,13 @@ _OTHERS = {
 }
 
 
-def parameter_notes(derivative: Derivation, function: Function, variables: Collection[str]) -> Iterator[str]:
-    """Comments for the head of the text of one of its functions; `variables` are the source's."""
+def parameter_notes(
+    derivative: Derivation, together: Groups, function: Function, variables: Collection[str]
+) -> Iterator[str]:
+    """Comments for the head of the text of one of its functions. `together`: adjoints that are added to side by side;
+    `variables`: the source's."""
     told = {**{name: f"the address of the source's variable {name}" for name in variables}, **_OTHERS}
-    told |= dict(_all(derivative))
+    told |= dict(_all(derivative)) | dict(map(_side_by_side, range(len(together)), together))
     rows = [(p.name, told.get(p.name if p.variable is None else p.variable)) for p in function.params]
     lines = [f"{name}: {text}" for name, text in rows if text]
     if lines:
@@ -173,6 +177,14 @@ def _all(derivative: Derivation) -> Iterator[tuple[str, str]]:
         yield buffer.before.name or "", f"a copy of {name} from before the forward launch"
         yield buffer.after.name or "", f"{name} as the forward launch left it"
         yield buffer.winner.name or "", f"as many elements as {name}, all bits set before the claims"
+
+
+def _side_by_side(number: int, group: tuple[str, ...]) -> tuple[str, str]:
+    from ...schedule.interleave import memory_of, width_of
+
+    width = width_of(group)
+    parts = ", ".join(f"{width} * i + {k} to {name}" for k, name in enumerate(group))
+    return memory_of(number), f"{width} elements for each of the longest, {_ZEROED}; to be added after: {parts}"
 
 
 def _of_stack(stack: Stack, needed: str) -> Iterator[tuple[str, str]]:

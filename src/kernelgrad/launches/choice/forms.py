@@ -298,4 +298,4 @@ def _plainer(facts: Facts) -> Facts:
     """Those of the code of which that for these facts is made."""
     if facts.halves:
         return replace(facts, halves=frozenset())
-    return replace(facts, vector=None, rows=None, aligned=frozenset())
+    return replace(facts, vector=None, rows=None, aligned=frozenset(), interleaved=())

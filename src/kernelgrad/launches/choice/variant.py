@@ -76,7 +76,7 @@ class Variant:
         """Finished when they are needed: a launch may turn out to need another variant."""
         if self.options.facts.halves:
             return tuple(map(self.in_halves, self.plainer.kernels))
-        modules = (self._with_rows(self._laid_out(m)) for m in self._modules)
+        modules = (self._interleaved(self._with_rows(self._laid_out(m))) for m in self._modules)
         return tuple(self._as_kernel(f, m) for f, m in zip(self._functions, modules, strict=True))
 
     @property
@@ -102,6 +102,10 @@ class Variant:
     def _with_rows(self, module: Module) -> Module:
         rows = self.options.facts.rows
         return module if rows is None else pipeline.with_kept_rows(module, rows)
+
+    def _interleaved(self, module: Module) -> Module:
+        groups = self.options.facts.interleaved
+        return pipeline.with_interleaved(module, groups) if groups else module
 
     @cached_property
     def _modules(self) -> tuple[Module, ...]:
@@ -202,7 +206,8 @@ class Variant:
         later = {*derivative.logged, *derivative.partials, *derivative.copies, *derivative.wide}
         later |= {own.of.name for own in derivative.deferred.values()}
         given = {p.name for p in function.params}
-        written = (p.name for name, p in self.derivative.adjoints.items() if name in later)
+        written = {p.name for name, p in self.derivative.adjoints.items() if name in later}
+        written.update(name for group in self.options.facts.interleaved for name in group)
         return Kernel(function.name, module, self.kernel.variable, frozenset(written) & given)
 
     def source(self, number: int) -> str:
@@ -211,7 +216,7 @@ class Variant:
         head, _, rest = kernel.source.partition("\n")
         notes = self._notes(rest) if kernel is self.reverse and not self.options.facts.alone else ()
         function, variables = kernel.cuda_module.functions[kernel.name], self.kernel.module.globals
-        extra = parameter_notes(self.derivative, function, variables)
+        extra = parameter_notes(self.derivative, self.options.facts.interleaved, function, variables)
         return "\n".join((head, _ONE_OF_A_NAME, *notes, *extra, rest))
 
     def _notes(self, text: str) -> Iterator[str]:
