@@ -346,8 +346,10 @@ def with_kept_rows(module: Module, rows: KeptRows) -> Module:
     from .schedule.rows.rewrite import cells_of, run
 
     ((name, function),) = module.functions.items()
-    module = replace(module, globals={**module.globals, **cells_of(function, rows)})
-    return for_target(module, name, (Pass("rows", lambda f, m: run(f, m, rows)), Pass("tidy", "transforms.simplify")))
+    cells = cells_of(function, module, rows)
+    module = replace(module, globals={**module.globals, **{own.name: own for own in cells.values()}})
+    keep = Pass("rows", lambda f, _: run(f, rows, cells))
+    return for_target(module, name, (keep, Pass("tidy", "transforms.simplify")))
 
 
 @compiling

@@ -57,6 +57,10 @@ KEPT = {
     "blocks of two axes": "int row = blockIdx.x * 2 + threadIdx.y, t = threadIdx.x; if (row < rows) { T sum = 0;"
     "for (int c = t; c < n; c += 32) sum += x[row * n + c] * x[row * n + c]; sum = warp_sum(sum);"
     "for (int c = t; c < n; c += 32) y[row * n + c] = x[row * n + c] / (1 + sum); }",
+    "names that are taken": BLOCK
+    + "__shared__ T _row_0[64]; int t = threadIdx.x; T sum = 0; for (int c = t; c < n; c += 64) sum += x[row * n + c];"
+    "_row_0[t] = sum; sum = 1 + block_sum(sum);"
+    "for (int c = t; c < n; c += 64) y[row * n + c] = x[row * n + c] * sum * _row_0[63 - t];",
     "columns of a row, transposed": BLOCK
     + "T sum = 0; for (int c = threadIdx.x; c < n; c += 64) sum += x[c * rows + row] * x[c * rows + row];"
     "sum = 1 + block_sum(sum); for (int c = threadIdx.x; c < n; c += 64) y[c * rows + row] = x[c * rows + row] / sum;",

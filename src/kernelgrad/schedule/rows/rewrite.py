@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from operator import not_
 
@@ -35,17 +35,18 @@ _MOST_AT_ONCE = 1024  # operations
 _WORD = 4
 
 
-def cells_of(function: Function, plan: KeptRows) -> dict[str, Global]:
-    """The variables in shared memory that hold elements."""
+def cells_of(function: Function, module: Module, plan: KeptRows) -> dict[int, Global]:
+    """The variables in shared memory that hold elements, by the numbers of the slots."""
     accesses, long = accesses_of(function), _long_accesses(function, plan)
     firsts = [accesses[slot[0]] for slot in plan.slots]
     kept = [(k, op, long[id(op)]) for k, op in enumerate(firsts) if id(op) in long]
     arrays = ((k, Array(_pointee(op.ptr), turns.most * math.prod(plan.block or ()))) for k, op, turns in kept)
-    return {_name(k): Global(_name(k), array, "shared") for k, array in arrays}
+    return {k: Global(_free_name(k, module), array, "shared") for k, array in arrays}
 
 
-def _name(slot: int) -> str:
-    return f"_row_{slot}"
+def _free_name(slot: int, module: Module) -> str:
+    names = (f"_row{'_' * length}{slot}" for length in itertools.count(1))
+    return next(name for name in names if name not in module.globals)
 
 
 def _long_accesses(function: Function, plan: KeptRows) -> dict[int, TurnLoop]:
@@ -54,12 +55,13 @@ def _long_accesses(function: Function, plan: KeptRows) -> dict[int, TurnLoop]:
     return {id(op): turns for turns in long for op in loops[turns.number].body.ops}
 
 
-def run(function: Function, module: Module, plan: KeptRows) -> Function:
-    body = _Rewrite(function, plan).block(function.body)
-    return _with_registers(with_body(function, body), function, plan)
+def run(function: Function, plan: KeptRows, cells: Mapping[int, Global]) -> Function:
+    """`cells`: the variables that `cells_of` gave; they are the module's by now."""
+    body = _Rewrite(function, plan, cells).block(function.body)
+    return _with_registers(with_body(function, body), function, plan, cells)
 
 
-def _with_registers(rewritten: Function, function: Function, plan: KeptRows) -> Function:
+def _with_registers(rewritten: Function, function: Function, plan: KeptRows, cells: Mapping[int, Global]) -> Function:
     """Fewer blocks at a time, where elements need more registers than so many blocks leave for a thread."""
     bounds = function.launch_bounds
     if len(bounds) < 2:
@@ -70,7 +72,7 @@ def _with_registers(rewritten: Function, function: Function, plan: KeptRows) -> 
     kept = [accesses[slot[0]] for slot in plan.slots if id(accesses[slot[0]]) not in long]
     words = sum(max(1, _pointee(op.ptr).size // _WORD) for op in kept)
     resident = REGISTERS // (bounds[0] * registers_for(most * (words + len(plan.sums))))
-    if cells := cells_of(function, plan):
+    if cells:
         resident = min(resident, SHARED_BYTES // sum(g.type.size for g in cells.values()))
     return replace(rewritten, launch_bounds=(bounds[0], max(1, min(bounds[1], resident))))
 
@@ -85,9 +87,9 @@ class _Slot:
 
 
 class _Rewrite:
-    def __init__(self, function: Function, plan: KeptRows):
+    def __init__(self, function: Function, plan: KeptRows, cells: Mapping[int, Global]):
         self.structure = structure_analysis.analyse(function, apart=False)
-        self.cells, self.extents = cells_of(function, plan), plan.block or (1, 1, 1)
+        self.cells, self.extents = cells, plan.block or (1, 1, 1)
         self.loops, self.accesses = loops_of(function), accesses_of(function)
         self.turns = {id(self.loops[turns.number]): turns for turns in plan.loops}
         self.slots: dict[int, _Slot] = {}  # by access
@@ -163,7 +165,7 @@ class _Rewrite:
 
     def _cells(self, number: int, access: Load | Store, turns: TurnLoop) -> Value:
         """Where the thread's own begin: of each turn, the whole block's lie next to each other."""
-        b, variable = Builder(access.span), self.cells[_name(number)]
+        b, variable = Builder(access.span), self.cells[number]
         cells = b.decay(b.global_ref(variable.name, variable.type, "shared"))
         array = b.offset(cells, number_in_block(b, self.extents))
         self.arrays.setdefault(turns.first, []).extend(b.ops)
