@@ -11,7 +11,7 @@ from derived import gradient_of, kernel_of
 from kernelgrad.analysis.access.residues import Residue, Residues
 from kernelgrad.analysis.machine import WARP
 from kernelgrad.analysis.uniform import warp_uniform_values
-from kernelgrad.ir.ops import Store
+from kernelgrad.ir.ops import Block, Store
 from kernelgrad.ir.traverse import walk
 
 THREADS, BLOCKS, TRIPS = 64, 3, 6
@@ -84,3 +84,25 @@ def test_lanes_that_are_apart_add_for_themselves(loop: str, index: str, apart: b
     np.add.at(want, (token[:, None], eval(index.replace("/", "//"), {"c": c})[None]), d_y)
     gradient[20, 128](np.zeros_like(d_y), table, token, n, d_y.copy(), d_table)
     np.testing.assert_allclose(d_table, want, rtol=1e-12)
+
+
+def test_loops_in_loops() -> None:
+    """Each is followed a few times, whatever is around it."""
+    carried = [f"int v{level}_{k} = 0;" for level in range(6) for k in range(8)]
+    body = "s += x[(c5 + v5_0) & 127] * s;"
+    for level in reversed(range(6)):
+        shifted = "".join(f"v{level}_{k} = v{level}_{k + 1};" for k in range(7))
+        step = f"{shifted} v{level}_7 += {2 << level}; c{level} += {8 << level};"
+        body = f"int c{level} = threadIdx.x; while (c{level} < n) {{ {step} {body} }}"
+    text = f"__global__ void k(float *y, const float *x, int n) {{ float s = 1; {''.join(carried)} {body} y[0] = s; }}"
+    function = kernel_of(text).function
+    followed = 0
+
+    class Counting(Residues):
+        def follow(self, block: Block) -> None:
+            nonlocal followed
+            followed += 1
+            super().follow(block)
+
+    Counting(function, set(), (THREADS, 1, 1))
+    assert followed < 2000

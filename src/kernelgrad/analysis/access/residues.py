@@ -132,8 +132,8 @@ class Residues:
     def _carry(
         self, args: tuple[Value, ...], inits: tuple[Value, ...], results: tuple[Value, ...], trip: Callable[[], None]
     ) -> None:
-        for arg, init in zip(args, inits, strict=True):
-            self.put(arg, self.of(init))
+        for arg, init in zip(args, inits, strict=True):  # what was found before is not found again, in loops around
+            self.put(arg, self.found[arg].following(self.of(init)) if arg in self.found else self.of(init))
         trip()
         while self._widen(args, results):
             trip()
