@@ -22,6 +22,7 @@ from ..ir.traverse import blocks, descend, operands, uses, walk, with_body
 from ..ir.types import F32, I64, Pointer
 
 MOST = 4
+_MEMORY = "_together_"
 Loops = tuple[For | While, ...]
 Groups = Sequence[tuple[str, ...]]
 
@@ -36,7 +37,9 @@ class Meeting:
 
 
 def meetings(function: Function) -> list[Meeting]:
-    """Those of memory that is only added to."""
+    """Those of memory that is only added to; none where there are parameters of the names that this gives."""
+    if any(p.name.startswith(_MEMORY) for p in function.params):
+        return []
     return list(_Finder(function).inside(function.body, ()))
 
 
@@ -46,7 +49,7 @@ def width_of(group: tuple[str, ...]) -> int:
 
 
 def memory_of(number: int) -> str:
-    return f"_together_{number}"
+    return f"{_MEMORY}{number}"
 
 
 class _Finder:
