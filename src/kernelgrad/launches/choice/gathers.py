@@ -14,6 +14,7 @@ from ...analysis.access.executions import Executions, executions
 from ...analysis.machine import ATOMIC_INSTRUCTIONS
 from ...analysis.ownership.exclusive import Place
 from ...analysis.ownership.private import places_of
+from ...analysis.ownership.read_first import is_read_first
 from ...analysis.ownership.single_stores import is_stored_once
 from ...analysis.structure import Place as StructurePlace
 from ...analysis.structure import analyse
@@ -28,6 +29,7 @@ from ...autodiff.accumulate.gather.rectangles import PREFIX as BOUND
 from ...autodiff.accumulate.gather.rectangles import Rectangle, rectangles, told, with_rectangles
 from ...autodiff.accumulate.gather.slices import NotSliceable
 from ...autodiff.accumulate.gather.staging import staged_names, staging_function
+from ...autodiff.accumulate.gather.updates import without_updates
 from ...autodiff.calculus.shadows import holds_halves
 from ...autodiff.costs.operations import cost
 from ...autodiff.prepare.options import Options
@@ -60,13 +62,15 @@ Step = tuple[Kernel, Launch, dict[str, Supplied]]  # a launch besides the gradie
 
 
 class PatternKey(NamedTuple):
-    """What a pattern is made for: adjoints that are wanted, outputs that are kept, and stores that are apart. `loops`:
-    those that are written anew for all threads to have the same bounds. `written`: choices, by their numbers, for
-    whose sides updates are written anew, and comparisons that are written as others."""
+    """What a pattern is made for: adjoints that are wanted, outputs that are kept, and stores that are apart. `read`:
+    outputs that the kernel reads before it stores them: whose adjoints are as they are given, and get nothing. `loops`:
+    those that are written anew for all threads to have the same bounds. `written`: choices, by their numbers, for whose
+    sides updates are written anew, and comparisons that are written as others."""
 
     listed: tuple[str, ...]
     kept: tuple[str, ...]
     apart: frozenset[Place]
+    read: tuple[str, ...] = ()
     loops: tuple[Rectangle, ...] = ()
     written: tuple[tuple[object, ...], ...] = ()
 
@@ -110,7 +114,8 @@ class Gathers:
         candidates = [(name, nbytes) for name, nbytes in sizes if _might(name, prepared, sums)]
         if not candidates or options.may_alias or options.mode == "split":
             return ()
-        suited = self._suited(PatternKey(options.listed, kept_outputs(prepared, sums), apart), prepared, sums)
+        key = PatternKey(options.listed, kept_outputs(prepared, sums), apart, outputs_read_first(prepared, sums))
+        suited = self._suited(key, prepared, sums)
         if suited is None:
             return ()
         pattern, key, own, bounds = suited
@@ -311,7 +316,7 @@ class Gathers:
 
     def _derive(self, key: PatternKey) -> _Pattern | None:
         facts = replace(USUAL, private=frozenset(), apart=key.apart)
-        options = Options(key.listed, key.kept, "reverse", facts=facts)
+        options = Options(key.listed, (*key.kept, *key.read), "reverse", facts=facts)
         try:
             derivation = Derivation(self.derivations.prepared(options))
         except KernelGradError:  # the reverse needs what the kernel overwrites
@@ -319,6 +324,8 @@ class Gathers:
         if derivation.internal or derivation.won_buffers or derivation.prepared.plan.taped or derivation.prepared.sites:
             return None
         (function,) = derivation.functions
+        if key.read:
+            function = without_updates(function, frozenset(derivation.adjoints[name].name for name in key.read))
         variables = {**self.kernel.module.globals, **{g.name: g for g in derivation.shared.values()}}
         module = pipeline.finish_derivative(function, replace(self.kernel.module, globals=variables))
         return _Pattern(module.functions[function.name], derivation)
@@ -393,6 +400,13 @@ def kept_outputs(prepared: Prepared, sums: Sums) -> tuple[str, ...]:
         if p.name in prepared.options.listed and p.value in memory.written() and p.value not in loaded
         if is_stored_once(p.value, memory, places, sums)
     )
+
+
+def outputs_read_first(prepared: Prepared, sums: Sums) -> tuple[str, ...]:
+    """Those whose elements the kernel reads before it stores them."""
+    memory, function, places = prepared.memory, prepared.function, places_of(prepared.structure)
+    listed = [p for p in function.params if p.name in prepared.options.listed and p.value in memory.written()]
+    return tuple(p.name for p in listed if is_read_first(p.value, function, memory, places, sums))
 
 
 # ---- launches -----------------------------------------------------------------------------------------------------

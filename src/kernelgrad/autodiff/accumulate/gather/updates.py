@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ....analysis.ownership.private import places_of
 from ....analysis.structure import Place, analyse
 from ....ir.ops import Atomic, Block, Function, Member, Offset, Op, PtrCast, Value
-from ....ir.traverse import operands, uses, walk
+from ....ir.traverse import descend, operands, uses, walk, with_body
 
 
 class Update(NamedTuple):
@@ -45,3 +45,17 @@ def _path(place: Place | None) -> tuple[tuple[Op, Block], ...]:
             found.append((place.owner, place.block))
         place = place.parent
     return tuple(reversed(found))
+
+
+def without_updates(function: Function, shadows: frozenset[str]) -> Function:
+    """With nothing added to these parameters."""
+    pointers = {p.value for p in function.params if p.name in shadows}
+    for op in walk(function.body):
+        if isinstance(op, Offset | Member | PtrCast) and op.ptr in pointers:
+            pointers.add(op.result)
+
+    def block(old: Block) -> Block:
+        kept = (op for op in old.ops if not (isinstance(op, Atomic) and op.ptr in pointers))
+        return Block(old.args, tuple(descend(op, block) for op in kept), old.results)
+
+    return with_body(function, block(function.body))
