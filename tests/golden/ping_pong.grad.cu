@@ -21,14 +21,16 @@ __device__ inline double take(double *address)
 
 #ifndef KERNELGRAD_WARP_ADD
 #define KERNELGRAD_WARP_ADD
-// Adds atomically. Of neighbouring lanes with the same address, the first adds for all.
+// Adds atomically. Of neighbouring lanes with the same address, the first adds for all;
+// in a branch that some take alone, if all of these have the same.
 template <typename T>
 __device__ void warp_add(T *address, T value)
 {
     unsigned int active = __activemask();
+    unsigned int lane = (threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x) % 32;
+    unsigned long long mine = (unsigned long long)address;
     if (active == 0xffffffffu) {
-        unsigned int lane = (threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x) % 32;
-        unsigned long long mine = (unsigned long long)address, before = __shfl_up_sync(active, mine, 1);
+        unsigned long long before = __shfl_up_sync(active, mine, 1);
         unsigned int firsts = __ballot_sync(active, lane == 0 || mine != before);
         if (firsts != 0xffffffffu) {
             unsigned int later = firsts & (0xfffffffeu << lane), end = later != 0 ? __ffs(later) - 1 : 32;
@@ -41,6 +43,18 @@ __device__ void warp_add(T *address, T value)
             if ((firsts >> lane & 1) == 0) {
                 return;
             }
+        }
+    } else if ((active & (active - 1)) != 0) {
+        unsigned int first = __ffs(active) - 1;
+        if (__all_sync(active, mine == __shfl_sync(active, mine, first))) {
+            T total = T(0);
+            for (unsigned int rest = active; rest != 0; rest &= rest - 1) {
+                total += __shfl_sync(active, value, __ffs(rest) - 1);
+            }
+            if (lane != first) {
+                return;
+            }
+            value = total;
         }
     }
     if (value != T(0)) {

@@ -23,6 +23,7 @@ _SPACES: dict[Kind, Space] = {
     Kind.CUDADEVICE_ATTR: "global",
 }
 
+_MOST_TABLE = 1024  # bytes
 _WARP = 32  # threads, on all devices there are
 
 
@@ -66,10 +67,15 @@ def _index_variable(fn: Fn, target: Cursor) -> Value:
 
 
 def memory_space(variable: Cursor) -> Space | None:
-    for child in children_of(variable):
-        if child.kind in _SPACES:
-            return _SPACES[child.kind]
-    return None
+    found = next((_SPACES[child.kind] for child in children_of(variable) if child.kind in _SPACES), None)
+    return "constant" if found == "global" and _is_small_table(variable) else found
+
+
+def _is_small_table(variable: Cursor) -> bool:
+    """Of numbers that are always the same: `__device__ const int dx[9] = {...}`."""
+    type = variable.type.get_canonical()
+    small = type.kind == clang.TypeKind.CONSTANTARRAY and 0 < type.get_size() <= _MOST_TABLE
+    return small and _is_const(type) and clang.initializer(variable.get_definition() or variable) is not None
 
 
 def _module_variable(fn: Fn, target: Cursor, at: Cursor) -> Place:
@@ -149,7 +155,8 @@ def _declare(module: Lowering, target: Cursor, space: Space) -> Global:
         init = None if by_code else initial_bytes(module, target, type)
         return Global(host_name(module, target), type, space, init, span)
     init = None if space == "shared" else initial_bytes(module, target, type)
-    return Global(module.unit.qualified_name(target), type, space, init, span, is_managed(target))
+    fixed = init is not None and _is_const(target.type) and not target.type.is_volatile_qualified()
+    return Global(module.unit.qualified_name(target), type, space, init, span, is_managed(target), fixed)
 
 
 def is_managed(variable: Cursor) -> bool:

@@ -461,6 +461,7 @@ class Global:
     init: bytes | None = None
     span: Span = UNKNOWN
     managed: bool = False  # the host may use it, too
+    fixed: bool = False  # const, and so always what it is initialised with
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -117,10 +117,10 @@ class _Parser:
         name = self.literal()
         self.expect(":")
         type, space, init = self.type(), self.next(), self.optional("init")
-        managed = bool(self.optional("managed"))
+        managed, fixed = bool(self.optional("managed")), bool(self.optional("fixed"))
         self.source = Source(self.optional("source") or "<ir>")
         data = None if init is None else bytes.fromhex(init)
-        return Global(name, type, space, data, self.span(), managed)  # type: ignore[arg-type]
+        return Global(name, type, space, data, self.span(), managed, fixed)  # type: ignore[arg-type]
 
     def function(self) -> Function:
         kind = self.next()

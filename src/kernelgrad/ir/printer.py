@@ -105,7 +105,8 @@ def _global(g: Global) -> str:
     init = "" if g.init is None else f' init="{g.init.hex()}"'
     source = f" source={json.dumps(g.span.source.name)}" if g.span.line else ""
     managed = " managed=true" if g.managed else ""
-    return f"global @{json.dumps(g.name)}: {g.type} {g.space}{init}{managed}{source}{_span(g.span)}\n"
+    fixed = " fixed=true" if g.fixed else ""
+    return f"global @{json.dumps(g.name)}: {g.type} {g.space}{init}{managed}{fixed}{source}{_span(g.span)}\n"
 
 
 def _body(block: Block, names: Names, depth: int, lines: list[str]) -> None:

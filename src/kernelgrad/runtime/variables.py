@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DeviceError
+from ..errors import ArgumentError, DeviceError
 from ..ir.ops import Global
 from ..ir.types import Array, Struct
 from ..locks import make_lock
@@ -37,6 +37,8 @@ class Variable:
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """NumPy's assignment; a struct also takes a dict, or numbers for its members in order."""
+        if self._declaration.fixed:
+            raise ArgumentError(f"the variable '{self.name}' is const: what reads it was compiled with its value")
         array = self._array()
         array[key] = _record(value, array.dtype) if array.dtype.fields is not None else value
         self.version += 1

@@ -5,16 +5,35 @@
 An array that is memory costs its reverse a tape: what it held is known by nobody. As values its elements are recomputed
 or saved like any other, and carried by the loops around. It is done for whole arrays: where one index hangs on more
 than constants and the counters of loops of constant length, or a pointer escapes, the array stays memory and its loops
-stay loops, unless another array wants them.
+stay loops, unless another array wants them. So it is with tables of integers, `constexpr int dx[9] = {...}`: their
+elements are constants then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..ir.ops import Alloca, Apply, Block, Constant, For, Function, Load, Member, Module, Offset, PtrCast, Store, Value
-from ..ir.traverse import blocks, operands, walk
-from ..ir.types import Array, Pointer, Struct, Type
+from ..analysis.access.constant_offsets import spot_of
+from ..ir.ops import (
+    Alloca,
+    Apply,
+    Block,
+    Constant,
+    For,
+    Function,
+    Global,
+    GlobalRef,
+    Load,
+    Member,
+    Module,
+    Offset,
+    Op,
+    PtrCast,
+    Store,
+    Value,
+)
+from ..ir.traverse import blocks, descend, operands, walk, with_body
+from ..ir.types import Array, Pointer, Scalar, Struct, Type
 from . import loads, promote, simplify
 from .unroll import constants_of, trips, unroll
 
@@ -25,12 +44,13 @@ _ROUNDS = 4  # loops whose bounds are the counters of others have constant ones 
 
 def run(function: Function, module: Module) -> Function:
     given = function
+    function = _with_constants(function, module)
     for _ in range(_ROUNDS):
-        chosen = _Arrays(function).loops()
+        chosen = _Arrays(function, module).loops()
         if not chosen:
             break
         unrolled = promote.run(unroll(function, chosen.__contains__), module)
-        function = simplify.run(unrolled, module)
+        function = _with_constants(simplify.run(unrolled, module), module)
     if function is given:
         return function
     # What the iterations of such a loop have stored in arrays that stay memory is known to those that follow.
@@ -38,8 +58,8 @@ def run(function: Function, module: Module) -> Function:
 
 
 class _Arrays:
-    def __init__(self, function: Function):
-        self.body = function.body
+    def __init__(self, function: Function, module: Module):
+        self.body, self.tables = function.body, _tables(function, module)
         self.constants = constants_of(function)
         self.definition = {v: op for op in walk(self.body) for v in op.results}
         self.counters = {op.body.args[0]: op for op in walk(self.body) if isinstance(op, For)}
@@ -63,6 +83,8 @@ class _Arrays:
                     assert isinstance(op.result.type, Pointer)
                     if 0 < _elements(op.result.type.pointee) <= _MOST_ELEMENTS:
                         self.root[op.result], self.wanted[op.result] = op.result, set()
+                case GlobalRef() if op.result in self.tables:
+                    self.root[op.result], self.wanted[op.result] = op.result, set()
                 case Offset(ptr, index) if ptr in self.root:
                     self._derive(op.result, ptr)
                     self._chosen_by(self.root[ptr], index)
@@ -108,6 +130,61 @@ class _Arrays:
             return {loop}
         bounds = [self._loops_of(bound) for bound in (loop.lower, loop.upper)]
         return None if any(b is None for b in bounds) else set().union(*(b for b in bounds if b is not None))
+
+
+def _tables(function: Function, module: Module) -> dict[Value, Global]:
+    """By their addresses, tables of integers that nobody changes."""
+    references = ((op.result, module.globals.get(op.name)) for op in walk(function.body) if isinstance(op, GlobalRef))
+    found = {ptr: table for ptr, table in references if table is not None and table.fixed and table.init is not None}
+    return {
+        ptr: table
+        for ptr, table in found.items()
+        if _is_integer(_innermost(table.type)) and 0 < _elements(table.type) <= _MOST_ELEMENTS
+    }
+
+
+def _innermost(type: Type) -> Type:
+    while isinstance(type, Array):
+        type = type.element
+    return type
+
+
+def _is_integer(type: Type) -> bool:
+    return isinstance(type, Scalar) and type.kind in ("int", "uint")
+
+
+def _with_constants(function: Function, module: Module) -> Function:
+    """With the elements of tables at constant places."""
+    tables = _tables(function, module)
+    if not tables:
+        return function
+    definition = {v: op for op in walk(function.body) for v in op.results}
+
+    def block(old: Block) -> Block:
+        ops = (_element(op, tables, definition) or descend(op, block) for op in old.ops)
+        return Block(old.args, tuple(ops), old.results)
+
+    return simplify.run(with_body(function, block(function.body)), module)
+
+
+def _element(op: Op, tables: dict[Value, Global], definition: dict[Value, Op]) -> Op | None:
+    """An integer of a table, as a constant."""
+    if not isinstance(op, Load) or not isinstance(type := op.result.type, Scalar) or not _is_integer(type):
+        return None
+    ptr, at = op.ptr, 0
+    while ptr not in tables:
+        spot, cast = spot_of(ptr, definition), definition.get(ptr)
+        if isinstance(cast, PtrCast):
+            ptr = cast.ptr
+        elif spot.terms or spot.root is ptr:
+            return None
+        else:
+            ptr, at = spot.root, at + spot.bytes
+    if not 0 <= at <= tables[ptr].type.size - type.size:
+        return None
+    data = (tables[ptr].init or b"")[at : at + type.size]
+    number = int.from_bytes(data, "little", signed=type.is_signed)
+    return Constant(number, results=op.results, span=op.span)
 
 
 def _elements(type: Type) -> int:

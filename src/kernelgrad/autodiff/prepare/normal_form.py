@@ -15,6 +15,7 @@ from ...ir.ops import (
     Fence,
     For,
     Function,
+    GlobalRef,
     Leave,
     Load,
     Member,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 _CAS_LOOPS = Pass("cas_loops", "transforms.cas_loops", (Atomic,))
 _BIT_MOVES = Pass("bit_moves", "transforms.bit_moves", (PtrCast, Member, "bitcast"))
-_LOCAL_ARRAYS = Pass("local_arrays", "transforms.local_arrays", (Alloca,))
+_LOCAL_ARRAYS = Pass("local_arrays", "transforms.local_arrays", (Alloca, GlobalRef))
 _LOADS = Pass("loads", "transforms.loads:with_arguments_apart", (Load,))
 _REREADS = Pass("rereads", "transforms.rereads", (For,))
 _STORED_VALUES = Pass("stored_values", "transforms.stored_values", (For, While, Barrier))

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...analysis.access.affine import Shape, Sums
+from ...analysis.access.affine import Affine, Part, Shape, Sums
 from ...analysis.access.contribution_counts import Lengths
 from ...analysis.access.executions import Executions, executions, greatest
 from ...analysis.access.outcomes import Outcome, outcomes
@@ -26,7 +26,7 @@ from ...autodiff.accumulate.block_cells import InBlock, can_take_turns, capacity
 from ...autodiff.accumulate.choice import Facts
 from ...autodiff.accumulate.fewer_blocks import blocks_for, pays
 from ...autodiff.calculus.shadows import adjoint_type
-from ...autodiff.prepare.contributions import Contributions, Count, moves_along
+from ...autodiff.prepare.contributions import Contributions, Count
 from ...autodiff.prepare.double_cells import settled
 from ...autodiff.prepare.prepared import Prepared
 from ...ir.builder import pointee
@@ -169,7 +169,15 @@ class Candidates:
 
     def _are_apart(self, load: Load, root: Value) -> bool:
         address = self.sums.address(load.ptr, root)
-        return address is not None and moves_along(address, ("thread_idx", 0))
+        return address is not None and _parts_lanes(address)
+
+
+def _parts_lanes(address: Affine) -> bool:
+    """Whether neighbouring lanes are at different places: `t` and `t % 64`, but not `t / 100 % 64`."""
+    return any(
+        basis == ("thread_idx", 0) or (isinstance(basis, Part) and not basis.is_quotient and _parts_lanes(basis.of))
+        for basis, _ in address.terms
+    )
 
 
 def _shared_bytes(prepared: Prepared, launch: KnownLaunch) -> int:
