@@ -12,7 +12,6 @@ from .memory import started_grid
 from .memory.buffers import Expression, Need, Number, SharedBytes, Sized, Value
 from .memory.deferred_adds import slots
 from .memory.double_cells import cell_lengths, wide_adjoints
-from .memory.interleaved import interleaved
 from .memory.partial_sums import partial_sums
 from .memory.replicas import replicas
 from .memory.row_memory import row_memory
@@ -38,7 +37,7 @@ def needs_of(
         *shadows(variant),
         *partial_sums(variant, at),
         *replicas(variant),
-        *interleaved(variant),
+        *_side_by_side(variant),
         *slots(variant, at),
         *wide_adjoints(variant),
         *cell_lengths(variant),
@@ -48,3 +47,11 @@ def needs_of(
         *tape_needs(variant, tape),
         *winner_needs(variant),
     )
+
+
+def _side_by_side(variant: Variant) -> list[Need]:
+    if not variant.options.facts.interleaved:
+        return []
+    from .memory.interleaved import interleaved
+
+    return interleaved(variant)

@@ -1,4 +1,4 @@
-"""Remainders that stay what they are for a thread (see `analysis/access/thread_columns`), as sums of its indices."""
+"""Remainders that stay what they are for a thread (see `analysis/access/thread_columns`), as sums of indices."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ def _remainder(b: Builder, op: Apply, form: Form) -> Value:
     const, multiples, by = form
     b.span = op.span
     total = b.constant(const, U32)
-    for axis, multiple in enumerate(multiples):
+    indices = [(name, axis) for name in ("thread_idx", "block_idx") for axis in range(3)]
+    for (name, axis), multiple in zip(indices, multiples, strict=False):
         if multiple:
-            total = b.apply("add", total, b.apply("mul", b.builtin("thread_idx", axis), b.constant(multiple, U32)))
+            total = b.apply("add", total, b.apply("mul", b.builtin(name, axis), b.constant(multiple, U32)))
     assert isinstance(op.result.type, Scalar)
     return b.convert(b.apply("rem", total, b.constant(by, U32)), op.result.type)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import kernelgrad as kg
 from cell_cases import run
 from derived import kernel_of
 from every_plan import forced
@@ -14,8 +15,10 @@ from kernelgrad.analysis.access.affine import Shape, Sums
 from kernelgrad.analysis.access.executions import executions
 from kernelgrad.analysis.access.thread_columns import remainders_in, thread_columns
 from kernelgrad.analysis.structure import analyse
+from kernelgrad.derivatives.gradient import Gradient
 from kernelgrad.ir.ops import Load
 from kernelgrad.ir.traverse import walk
+from kernelgrad.runtime.integers import Ways
 
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741
 STRIDE = f"{I} for (; i < n; i += gridDim.x * blockDim.x)"
@@ -55,18 +58,75 @@ CASES: dict[str, tuple[str, Any, int, int, list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_forms(name: str) -> None:
-    body, (grid, block), n, c, wanted = CASES[name]
+def forms(name: str, of_block: bool = False) -> list[Any]:
+    body, (grid, block), n, c, _ = CASES[name]
     head = "__global__ void k(float *y, const float *w, const int *k, int n, int c)"
     function = kernel_of(f"{COLUMN} {head} {{ {body} }}").function
     values = {p.value: {"n": n, "c": c}.get(p.name) for p in function.params}
     sides = block if isinstance(block, tuple) else (block, 1)
     sums = Sums(analyse(function, True), Shape((grid, 1, 1), (*sides, 1)), values.get)
     pointers = [op.ptr for op in walk(function.body) if isinstance(op, Load)]
-    wanted_at = remainders_in(pointers, executions(sums))
-    found = thread_columns(function, wanted_at, executions(sums))
-    assert [form for _, form in found] == wanted
+    wanted_at = remainders_in(pointers, executions(sums), of_block)
+    return [form for _, form in thread_columns(function, wanted_at, executions(sums), of_block)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_forms(name: str) -> None:
+    assert forms(name) == CASES[name][-1]
+
+
+# With what blocks differ in: the forms of the same.
+OF_BLOCKS: dict[str, list[Any]] = {
+    "strides": [(0, (1, 0, 0, 0, 0, 0), 64)],
+    "several blocks": [(0, (1, 0, 0, 64, 0, 0), 128)],
+    "no divisor of strides": [],
+    "no divisor of blocks": [],  # no loop: nothing stays the same
+    "shifted": [(3, (1, 0, 0, 0, 0, 0), 64)],
+    "backwards": [],
+    "unsigned that may wrap": [],
+    "data": [],
+    "a function twice": [],
+}
+
+
+@pytest.mark.parametrize("name", OF_BLOCKS)
+def test_forms_of_blocks(name: str) -> None:
+    assert forms(name, of_block=True) == OF_BLOCKS[name]
+
+
+STRUCT = """struct P { T a, b; };
+__global__ void k(const P *x, const P *w, P *y, unsigned n, unsigned c) {
+    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x) {
+        P v = x[i], u = w[i % c], r; r.a = sin(v.a * u.a); r.b = v.b * u.b * u.a; y[i] = r; } }"""
+
+
+@pytest.mark.parametrize("c", [1, 48, 128, 256, 100])
+def test_sums_in_a_thread(c: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without cells: of structs there are none."""
+    monkeypatch.setattr(Gradient, "ways", staticmethod(lambda *_: Ways(on_gpu=True)))
+    kernel, n, rng = kernel_of(f"typedef double T; {STRUCT}"), 3001, np.random.default_rng(c)
+    pair = np.dtype([("a", "f8"), ("b", "f8")])
+
+    def numbers(count: int) -> Any:
+        return rng.uniform(-1, 1, 2 * count).view(pair)
+
+    x, w, y, d_y = numbers(n), numbers(c), numbers(n), numbers(n)
+    d_x, d_w = numbers(n), numbers(c)
+    gradient = kg.gradient(kernel, "y, x, w", primal=False, keep="y")
+    before = d_x.copy(), d_w.copy()
+    gradient[4, 64](x, w, y, n, c, d_y, d_x, d_w)
+    columns = [facts.columns for _, facts in gradient.forms.made if facts.columns]
+    assert bool(columns) == (256 % c == 0 and c < 256)  # 256: each thread has a column for itself
+    of = np.arange(n) % c
+    u, want = w[of], [b.copy() for b in before]
+    shared = np.cos(x["a"] * u["a"]) * d_y["a"]
+    want[0]["a"] += shared * u["a"]
+    want[0]["b"] += u["a"] * u["b"] * d_y["b"]
+    np.add.at(want[1]["a"], of, shared * x["a"] + x["b"] * u["b"] * d_y["b"])
+    np.add.at(want[1]["b"], of, x["b"] * u["a"] * d_y["b"])
+    for got, expected in zip((d_x, d_w), want, strict=True):
+        for name in "ab":
+            np.testing.assert_allclose(got[name], expected[name], rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("c", [1, 2, 4, 5])
@@ -76,7 +136,7 @@ def test_values(launch: Any, c: int) -> None:
         expected = run("columns", launch, n, np.float64, c=c)
         with forced("in cells of blocks"):
             got = run("columns", launch, n, np.float64, c=c)
-        threads = int(np.prod(launch[1]))
+        threads = int(np.prod(launch[0])) * int(np.prod(launch[1]))
         some = any(facts.columns for _, facts in got[2].forms.made)
         assert some == (threads % c == 0 and launch != (1, 1) and n == 3001) or n == 17
         for one, other in zip(got[:2], expected[:2], strict=True):

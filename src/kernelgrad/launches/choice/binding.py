@@ -7,6 +7,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ...autodiff.accumulate.logs import Log
 from ...autodiff.calculus.shadows import SHARED_BYTES
@@ -18,7 +19,9 @@ from ...ir.ops import SEGMENT, Atomic, Block, Function, Module, Param, Store, Va
 from ...ir.types import Struct
 from ...kernel import Kernel
 from ...runtime.written import Origin, Trace, written_params
-from ...schedule.interleave import Groups
+
+if TYPE_CHECKING:
+    from ...schedule.interleave import Groups
 
 RESULT = "_result"  # the parameter through which a function's value leaves
 

@@ -103,12 +103,12 @@ class Candidates:
         outside = sum(count.total for name, count in counts.items() if name not in found)
         return frozenset(found.values()) if inside >= 2 * outside else frozenset()
 
-    def columns(self, chosen: Iterable[InBlock]) -> frozenset[Column]:
-        """Of addresses in these."""
+    def columns(self, names: Iterable[str], of_block: bool) -> frozenset[Column]:
+        """Of addresses in these. `of_block`: a thread does the work of one block."""
         counted = Contributions(self.prepared, self.sums, self.lengths, self.private)
-        pointers = [load.ptr for own in chosen for load in counted.loads(self.roots[own.name])]
-        wanted = remainders_in(pointers, self.sums) if COLUMNS else set()
-        return thread_columns(self.source, wanted, self.of_source) if wanted else frozenset()
+        pointers = [load.ptr for name in names for load in counted.loads(self.roots[name])]
+        wanted = remainders_in(pointers, self.sums, of_block) if COLUMNS else set()
+        return thread_columns(self.source, wanted, self.of_source, of_block) if wanted else frozenset()
 
     def passed(self) -> frozenset[Outcome]:
         """Early returns that nobody makes, or all: who waits for the others at the end does not talk to them before."""

@@ -5,7 +5,7 @@ patterns of gathers."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +29,7 @@ from ...runtime.integers import Growing, KnownLaunch, Looking
 from .variant import Variant
 
 if TYPE_CHECKING:
+    from ...analysis.access.thread_columns import Column
     from ...analysis.roots import Memory
     from ...analysis.tiles import Tile
     from ...autodiff.accumulate.deferred import Deferred
@@ -112,12 +113,18 @@ class Chooser:
         coarse = self._coarse_axes(launch, facts) if launch.ways.on_gpu else 0
         registers = self._in_registers(replace(facts, coarse=coarse, **self._without_cells))
         if not launch.ways.on_gpu or not facts.cells:
-            return found._replace(facts=registers)
+            return found._replace(facts=self._in_columns(registers, facts.columns))
         return found._replace(facts=self._in_cells(facts, registers, launch))
 
     @cached_property
     def _without_cells(self) -> dict[str, Any]:
         return {"cells": frozenset(), "columns": frozenset(), "passed": self.options.facts.passed}
+
+    def _in_columns(self, facts: Facts, columns: frozenset[Column]) -> Facts:
+        """With remainders that a thread has all the time, unless it does the work of several blocks."""
+        if not columns or (facts.coarse and self._form(facts).derivative.coarse is not None):
+            return facts
+        return replace(facts, columns=columns, coarse=0)
 
     def _in_cells(self, facts: Facts, others: Facts, launch: KnownLaunch) -> Facts:
         """Where blocks add up in shared memory: `others` if registers hold the sums."""
@@ -248,16 +255,26 @@ class Chooser:
         """The small buffers of whose adjoints blocks have cells in shared memory, and what else is known then: at which
         columns of them threads stay, and which early returns are made."""
         small = {n: nbytes for n, nbytes in sizes.items() if self._is_small(n, nbytes)}
-        if not small or not launch.ways.on_gpu or self.options.mode == "split":
+        divided = self._divided(sizes)
+        if not (small or divided) or not launch.ways.on_gpu or self.options.mode == "split":
             return {}
         from .block_cells import Candidates
 
         candidates = Candidates(self.prepared, self.variant.kernel.function, launch, sums, private)
         cells = candidates.chosen(small, sizes)
         if not cells:
-            return {}
-        passed = self.options.facts.passed | candidates.passed()
-        return {"cells": cells, "columns": candidates.columns(cells), "passed": passed}
+            return {"columns": candidates.columns(divided, of_block=True)}
+        columns = candidates.columns((own.name for own in cells), of_block=candidates.turns.each == 1)
+        return {"cells": cells, "columns": columns, "passed": self.options.facts.passed | candidates.passed()}
+
+    def _divided(self, names: Iterable[str]) -> list[str]:
+        """Buffers of which elements that are remainders may be read in loops: these may be the same in all turns."""
+        if self.options.may_alias or self.options.deterministic or not self._has_loops:
+            return []
+        if kinds(self.prepared.function.body).isdisjoint(("rem", "and")):
+            return []
+        written, roots = self.prepared.memory.written(), {p.name: p.value for p in self.prepared.function.params}
+        return [name for name in names if name in roots and roots[name] not in written]
 
     def _wide(
         self,
