@@ -31,12 +31,33 @@ def leaps(digits: list[Digit], width: int, coefficients: Mapping[Basis, int], gu
     """Whether each digit's step leaps over all that the smaller digits and the window of one thread reach.
     `coefficients`: of what guards may speak of."""
     below: dict[object, float] = {}  # how far each reaches
-    for digit in sorted(digits, key=lambda d: d.coefficient):
+    varying = [_within(digit, _single(digits), guards) for digit in digits if digit.extent != 1]
+    for digit in sorted(varying, key=lambda d: d.coefficient):
         if digit.coefficient < _reach(below, coefficients, guards) + width:
             return False
         reach = inf if digit.extent is None else digit.coefficient * (digit.extent - 1)
         below[object() if digit.basis is None else digit.basis] = reach
     return True
+
+
+def _single(digits: list[Digit]) -> set[Basis]:
+    """What has one value."""
+    return {digit.basis for digit in digits if digit.extent == 1 and digit.basis is not None}
+
+
+def _within(digit: Digit, single: set[Basis], guards: set[Guard]) -> Digit:
+    """A quotient of what a guard bounds is less, too: `t / 64` where `t < n`."""
+    part = digit.basis
+    if not isinstance(part, Part) or not part.is_quotient or len(part.of.terms) != 1:
+        return digit
+    ((basis, multiple),) = part.of.terms
+    for guard in guards:
+        rest = [(b, c) for b, c in guard.sum.terms if b not in single]
+        if rest == [(basis, 1)] and multiple > 0:
+            most = max(0, guard.bound - 1 - guard.sum.const)
+            extent = (part.of.const + multiple * most) // part.by + 1
+            digit = digit._replace(extent=extent if digit.extent is None else min(digit.extent, extent))
+    return digit
 
 
 def _reach(below: dict[object, float], coefficients: Mapping[Basis, int], guards: set[Guard]) -> float:
