@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..ir.layout import leaves
 from ..ir.ops import Block, Function, Global, GlobalRef, Module, Op, PtrCast, Value
 from ..ir.traverse import rebuild, uses, walk, with_body
-from ..ir.types import Array, Pointer, Scalar
+from ..ir.types import Array, Pointer, Scalar, Type
 
 
 def dynamic_variable(function: Function, module: Module) -> Global | None:
-    """The function's dynamic shared memory, if it is one array of floats that nothing reads as something else."""
+    """The function's dynamic shared memory, if it is one array of floats, or of structs of such, that nothing reads as
+    something else."""
     names = {op.name for op in walk(function.body) if isinstance(op, GlobalRef)}
     found = [g for name, g in module.globals.items() if name in names and _is_dynamic(g)]
     if len(found) != 1 or not isinstance(found[0].type, Array):
         return None
     element = found[0].type.element
     casts = [op.result.type for op in walk(function.body) if isinstance(op, PtrCast) and _is_shared(op.ptr)]
-    plain = isinstance(element, Scalar) and element.is_float and all(t.pointee == element for t in casts)  # type: ignore[union-attr]
+    plain = _holds_floats(element) and all(t.pointee == element for t in casts)  # type: ignore[union-attr]
     refs = {op.result for op in walk(function.body) if isinstance(op, GlobalRef) and op.name == found[0].name}
     decays = sum(op.ptr in refs for op in walk(function.body) if isinstance(op, PtrCast))
     used = uses(function.body)
@@ -44,6 +46,11 @@ def sized(function: Function, module: Module, variable: Global, nbytes: int) -> 
 
     functions = {**module.functions, function.name: with_body(function, renamed(function.body))}
     return replace(module, functions=functions, globals={**module.globals, variable.name: made})
+
+
+def _holds_floats(element: Type) -> bool:
+    """Nothing else."""
+    return all(isinstance(leaf, Scalar) and leaf.is_float for _, _, leaf in leaves(element))
 
 
 def _is_dynamic(variable: Global) -> bool:

@@ -1,22 +1,20 @@
-"""Branches around barriers whose outcome is the same in all blocks of a launch: `if (blockIdx.x >= rows) return;` where
-there are no more blocks than rows. The gradient of such launches has no such branch."""
+"""Branches around barriers whose outcome is the same for all threads of a launch: `if (blockIdx.x >= rows) return;`
+where there are no more blocks than rows, `if (i >= n) return;` where there are as many threads as elements. The
+gradient of such launches has no such branch."""
 
 from __future__ import annotations
 
 from ...ir.effects import has_barrier
 from ...ir.ops import Function, If
 from ...ir.traverse import walk
-from ..uniform import uniform_values
 from .affine import Sums
 
 Outcome = tuple[str, bool]  # where the branch is in the source, and whether its condition holds
 
 
-def of_blocks(function: Function) -> tuple[If, ...]:
-    """The branches in which threads meet: each block goes one way."""
-    found = [op for op in walk(function.body) if isinstance(op, If) and has_barrier(op)]
-    uniform = uniform_values(function) if found else set()
-    return tuple(op for op in found if op.cond in uniform)
+def around_barriers(function: Function) -> tuple[If, ...]:
+    """The branches in which threads meet."""
+    return tuple(op for op in walk(function.body) if isinstance(op, If) and has_barrier(op))
 
 
 def outcomes(function: Function, branches: tuple[If, ...], sums: Sums) -> frozenset[Outcome]:

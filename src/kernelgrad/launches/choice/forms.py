@@ -256,9 +256,9 @@ class Forms:
 
     @cached_property
     def _branches(self) -> tuple[If, ...]:
-        from ...analysis.access.outcomes import of_blocks
+        from ...analysis.access.outcomes import around_barriers
 
-        return of_blocks(self.kernel.function)
+        return around_barriers(self.kernel.function)
 
     def _found(self, launch: KnownLaunch) -> Found:
         sizes = self.sizes_of(launch)

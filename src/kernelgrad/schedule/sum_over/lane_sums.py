@@ -47,7 +47,7 @@ from .lane_strips import Strips, Sum
 
 _SHORT = 3  # iterations: fewer are not worth a strip
 _MOST_SUMS = 4  # in one loop: each takes eight registers
-_MOST_OPERATIONS = 120  # in a loop's body, of which a strip has eight copies
+_MOST_OPERATIONS = 200  # in a loop's body, of which a strip has eight copies
 _PLAIN = (*PURE, Load, Store, Atomic, If)
 # With these, a value that differs between lanes makes for addresses that differ.
 _LINEAR = frozenset(("add", "sub", "mul", "neg", "convert", "shl"))
