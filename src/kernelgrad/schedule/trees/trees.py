@@ -24,6 +24,7 @@ from ...transforms import barriers, dce, loops, promote, simplify
 from ...transforms.block_shape import unhurried, with_extents
 from .choice import Choice
 from .common import Common
+from .guarded import within
 from .rewrite import Rewrite
 
 _ROUNDS = 3
@@ -31,6 +32,17 @@ _ROUNDS = 3
 
 def run(function: Function, module: Module, block: tuple[int, int, int], gathering: frozenset[str]) -> Function:
     """`gathering`: the variables that hold adjoints. What the kernel itself adds up keeps its order."""
+
+    def change(given: Function) -> Function:
+        return _without_trees(given, module, block, gathering)
+
+    guarded = within(function, change)
+    return change(function) if guarded is None else guarded
+
+
+def _without_trees(
+    function: Function, module: Module, block: tuple[int, int, int], gathering: frozenset[str]
+) -> Function:
     given, function = function, loops.run(function, module)
     shared = {n: g.type for n, g in module.globals.items() if g.space == "shared"}
     changed = function
