@@ -10,6 +10,7 @@ import pytest
 import kernelgrad as kg
 from kernelgrad.derivatives.gradient import Gradient
 from kernelgrad.launches import vector_width
+from kernelgrad.runtime.config import make_launch
 from kernelgrad.runtime.integers import Ways
 from spread_loop_cases import SIZES, SPREAD, STAYING, compiled
 
@@ -81,3 +82,20 @@ def test_few_turns_of_unaligned_arrays_stay() -> None:
     shifted = [a[1:161] for a in whole]
     gradient[BLOCKS, BLOCK](*shifted[:3], 125, 2, *shifted[3:])
     assert not spread_in(gradient)
+
+
+@pytest.mark.parametrize(("body", "launches"), [("SUM", 1), ("LOOP", 2)])
+def test_a_launch_of_its_own_is_for_turns(body: str, launches: int) -> None:
+    """What a thread stores once is stored while a kernel that waits for others does."""
+    bodies = {
+        "SUM": "__shared__ float s[256]; int t = threadIdx.x; s[t] = x[blockIdx.x * 256 + t]; __syncthreads();"
+        " for (int d = 128; d > 0; d >>= 1) { if (t < d) s[t] += s[t + d]; __syncthreads(); }"
+        " if (t == 0) y[blockIdx.x] = s[0];",
+        "LOOP": "for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)"
+        " y[i] = tanhf(x[i]) * x[i];",
+    }
+    gradient = kg.gradient(kg.compile(f"__global__ void k(float *y, const float *x, int n) {{ {bodies[body]} }}")["k"])
+    n, grid = 1 << 26, 1 << 18 if body == "SUM" else 1056
+    arrays = np.zeros(n // 256 if body == "SUM" else n, np.float32), np.zeros(n, np.float32)
+    plan = gradient.planned(make_launch(grid, 256), (*arrays, n), {}, on_gpu=True).plan
+    assert len(plan.steps) == launches

@@ -56,14 +56,18 @@ class Planner:
                 plan = _in_one(halves.reverse, launch._replace(halves=frozenset()), looking)
         return plan.followed_by(forward, halves.consuming is not None, halves.asked)
 
-    def _wide(self, launch: KnownLaunch, looking: Looking) -> Callable[[Forms], bool] | None:
-        """Whether a form loads and stores several elements at once, or keeps rows in registers."""
+    def _wide(self, launch: KnownLaunch, looking: Looking) -> Callable[[Forms, bool], bool] | None:
+        """Whether a form loads and stores several elements at once, or keeps rows; `in_turns`: in the turns of a loop.
+        What a thread does once is hidden behind a kernel that waits."""
         if not launch.ways.on_gpu:
             return None
 
-        def is_wide(forms: Forms) -> bool:
+        def is_wide(forms: Forms, in_turns: bool) -> bool:
             variant = forms.for_launch(launch)
-            return bool(_vectorized(variant, launch, looking) or _with_rows(forms, variant, launch, looking))
+            facts = _vectorized(variant, launch, looking)
+            if facts is not None and facts.vector is not None and (facts.vector.turns or not in_turns):
+                return True
+            return _with_rows(forms, variant, launch, looking) is not None
 
         return is_wide
 

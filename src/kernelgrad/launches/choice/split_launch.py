@@ -55,7 +55,7 @@ _LONG = (For, While, Barrier, BarrierReduce, Warp)
 
 Known = Callable[[Any], Any]
 Spilled = Callable[[Kernel], int]  # bytes of local memory for each thread
-IsWide = Callable[[Forms], bool]  # whether the launch's form loads and stores several elements at once
+IsWide = Callable[[Forms, bool], bool]  # whether a launch's form loads and stores several elements at once (in turns)
 
 
 class Halves(NamedTuple):
@@ -107,14 +107,14 @@ class InTwo:
         buffers = 2 * sum(nbytes for name, nbytes in launch.sizes if self._is_own(name))  # with their adjoints, about
         dense = together.operations >= DENSE * buffers
         zeroed = self._zeroed(joint, estimated.shape, known)
-        may_widen = is_wide is not None and not is_wide(forms)
+        may_widen = is_wide is not None and not is_wide(forms, False)
         if not dense and not may_widen and kept(forms) < SPILLED:
             return None
         halves = self._halves(zeroed, launch)
         if halves is None:
             return None
         apart = estimated.of(halves.reverse.for_launch(launch)) + estimated.of_forward(halves.consuming)
-        widens = may_widen and is_wide is not None and is_wide(halves.reverse)
+        widens = may_widen and is_wide is not None and is_wide(halves.reverse, True)
         if not (dense or widens) or apart.exceeds(together, MORE):
             most = kept(forms)
             if spilled is None or most < SPILLED or apart.exceeds(together, MORE_SPILLED):
