@@ -209,7 +209,9 @@ def _designated(module: Lowering, elements: deque[Cursor], type: Type) -> Iterat
     given: dict[int, Cursor] = {}
     for element in elements:
         children = children_of(element)
-        field = next(child.referenced for child in children if child.kind == Kind.MEMBER_REF)
+        field = next((child.referenced for child in children if child.kind == Kind.MEMBER_REF), None)
+        if field is None:
+            raise module.unsupported(element, "elements of an array cannot be named by their index", "list all of them")
         index = module.types.field_index(field)
         assert index is not None
         given[index] = children[-1]
