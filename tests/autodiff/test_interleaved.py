@@ -83,6 +83,13 @@ def test_not(options: dict[str, Any]) -> None:
     assert groups_of(kg.gradient(compiled(case), WANTED, **options), n, values) == ()
 
 
+def test_not_in_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    case, n = CASES["three"], 200
+    gradient, values = kg.gradient(compiled(case), WANTED, **REVERSE), numbers(case, n)
+    monkeypatch.setattr(interleaving, "_MOST_BYTES", 16 * 41 - 1)
+    assert groups_of(gradient, n, values) == ()
+
+
 def test_parts_of_arrays() -> None:
     """A kernel may reach what lies before or behind those."""
     case, n = CASES["two"], 200

@@ -13,7 +13,7 @@ from ..analysis import structure as structure_analysis
 from ..autodiff.accumulate.choice import Facts
 from ..ir.ops import Function
 from ..runtime.integers import KnownLaunch
-from ..schedule.interleave import MOST, Groups, Loops, meetings
+from ..schedule.interleave import MOST, Groups, Loops, meetings, width_of
 from ..schedule.rows.turns import TurnSums
 from .choice.variant import Variant
 from .started_launch import numbers_in, started_shape
@@ -21,6 +21,7 @@ from .started_launch import numbers_in, started_shape
 _UNKNOWN = 8  # turns of a loop
 _FEWEST = 1 << 22  # additions of a launch that are worth another one
 _EACH = 4  # additions to an element that are worth passing over all of them
+_MOST_BYTES = 1 << 30  # of memory for that
 _FLOAT = 4
 
 
@@ -59,7 +60,8 @@ def _apart(additions: Counter[tuple[str, ...]], lengths: dict[str, int]) -> Grou
     """Groups that pay, each adjoint in one; those with most additions first."""
     chosen, taken = list[tuple[str, ...]](), set[str]()
     for group, count in additions.most_common():
-        pays = count >= max(_FEWEST, _EACH * max(lengths[name] for name in group))
+        longest = max((lengths[name] for name in group), default=0)
+        pays = count >= max(_FEWEST, _EACH * longest) and longest * width_of(group) * _FLOAT <= _MOST_BYTES
         if len(group) > 1 and pays and taken.isdisjoint(group):
             chosen.append(group)
             taken.update(group)
