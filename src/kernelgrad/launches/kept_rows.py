@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..analysis.machine import SHARED_BYTES
@@ -27,7 +28,7 @@ def facts_with_rows(
         return None
     function, shape = variant.reverse.function, started_shape(variant, launch)
     numbers = numbers_in(function, variant, primal, launch, known)
-    rows = find(function, shape, numbers, _shared_left(variant, launch))
+    rows = find(function, shape, numbers, partial(_shared_left, variant, launch))
     return None if rows is None else replace(variant.options.facts, rows=rows)
 
 

@@ -53,13 +53,13 @@ class _Access(NamedTuple):
         return self.op.ptr.type.pointee
 
 
-def find(function: Function, shape: Shape, known: Callable[[Value], Any], shared: int) -> KeptRows | None:
+def find(function: Function, shape: Shape, known: Callable[[Value], Any], shared: Callable[[], int]) -> KeptRows | None:
     """`known`: the numbers that parameters are in the launch. `shared`: bytes of a block's that are free."""
     return _Search(function, shape, known, shared).run()
 
 
 class _Search:
-    def __init__(self, function: Function, shape: Shape, known: Callable[[Value], Any], shared: int):
+    def __init__(self, function: Function, shape: Shape, known: Callable[[Value], Any], shared: Callable[[], int]):
         self.function, self.block = function, shape.block
         self.structure = structure_analysis.analyse(function, apart=False)
         self.sums = TurnSums(self.structure, shape, known)

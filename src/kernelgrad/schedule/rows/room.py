@@ -8,6 +8,7 @@ device's cache, where each loop over a row would otherwise find it again.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ...analysis.access.affine import Shape
@@ -41,16 +42,16 @@ class Turns(NamedTuple):
 
 
 class Room(NamedTuple):
-    """`shared`: bytes of shared memory that a block has left."""
+    """`shared`: bytes of shared memory that a block has left; only asked for where rows are long."""
 
     threads: int
     blocks: int
-    shared: int
+    shared: Callable[[], int]
 
     def of_thread(self, are_long: bool) -> int:
         """Bytes for the elements of a thread."""
         if are_long:
-            return self.shared // self.threads
+            return self.shared() // self.threads
         return _WORD * min(_MOST_REGISTERS, REGISTERS // self.threads - _OTHERS)
 
     def pays(self, wanted: int, taken: int) -> bool:
@@ -61,7 +62,7 @@ class Room(NamedTuple):
         return under_way * self.threads * wanted > CACHED_BYTES and left >= BUSY_THREADS
 
 
-def room(shape: Shape, shared: int) -> Room:
+def room(shape: Shape, shared: Callable[[], int]) -> Room:
     return Room(math.prod(shape.block), math.prod(shape.grid), shared)
 
 
