@@ -13,7 +13,6 @@ import pytest
 import kernelgrad as kg
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*torch._prims_common.check:FutureWarning"),
 ]
 N, STEPS = 12, 4

@@ -18,7 +18,6 @@ BAD, GOOD = np.array([1, 0, 4], np.float32), np.array([1, 9, 4], np.float32)
 TOLD = r"root\.cu:4:10: error: the reverse of 'sqrt' gives inf(.|\n)*thread \(1, 0, 0\) of block \(0, 0, 0\)"
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
 def test_torch() -> None:
     torch = pytest.importorskip("torch")
     op = kg.torch.op(KERNEL, {"y": "x"}, report_nan=True)

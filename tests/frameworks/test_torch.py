@@ -18,7 +18,6 @@ from torch.autograd import forward_ad, gradcheck, gradgradcheck  # noqa: E402
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap  # noqa: E402
 from torch_kernels import MODULE, blocks, elementwise, numel, random, weighted  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
 WEIGHTED = elementwise("weighted", {"y": "x"})
 
 

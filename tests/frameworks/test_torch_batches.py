@@ -15,7 +15,6 @@ from torch_kernels import MODULE, blocks, elementwise, numel, random, weighted  
 
 from kernelgrad.torch.launching import Launcher  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
 WEIGHTED = elementwise("weighted", {"y": "x"})
 X, W, A = random(3, 7, grad=False), random(7, grad=False, seed=1), random(1, grad=False)[0]
 

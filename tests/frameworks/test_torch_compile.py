@@ -20,7 +20,6 @@ from torch_kernels import MODULE, blocks, elementwise, numel, random, weighted  
 
 # PyTorch's own.
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*torch._prims_common.check:FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
 ]

@@ -160,7 +160,6 @@ def test_a_size_that_is_given(package: str) -> None:
             make(PARTS, {"y": (50,), "z": (50,)})(rand(6), rand(50), n=50)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
 def test_vectors_of_tensors_that_begin_anywhere() -> None:
     """Slices as inputs, and as gradients that come back: those of what was concatenated."""
     op = kg.torch.op(
