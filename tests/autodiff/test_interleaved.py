@@ -108,10 +108,14 @@ def test_doubles() -> None:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
+@pytest.mark.parametrize("ordered", [False, True])
 @pytest.mark.parametrize("name", ["two", "three", "neighbours"])
-def test_as_text(name: str) -> None:
+def test_as_text(name: str, ordered: bool) -> None:
+    """`ordered`: lanes next to each other are at one place, and add up first."""
     case, n = CASES[name], 200
     values, kernel = numbers(case, n), compiled(case)
+    if ordered:
+        values[6].sort()
     gradient = kg.gradient(kernel, WANTED, **REVERSE)
     text = gradient.source_for(-(-n // 64), 64, *values, on_gpu=True)
     (group,), width = case.groups, 2 if len(case.groups[0]) == 2 else 4

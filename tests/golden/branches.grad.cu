@@ -20,9 +20,9 @@ __device__ void warp_add(T *address, T value)
         if (firsts != 0xffffffffu) {
             unsigned int later = firsts & (0xfffffffeu << lane), end = later != 0 ? __ffs(later) - 1 : 32;
             for (unsigned int distance = 1; distance < 32; distance *= 2) {
-                T more = __shfl_down_sync(active, value, distance);
+                T more_value = __shfl_down_sync(active, value, distance);
                 if (lane + distance < end) {
-                    value += more;
+                    value += more_value;
                 }
             }
             if ((firsts >> lane & 1) == 0) {

@@ -7,19 +7,26 @@ namespace kg {
 #ifndef KERNELGRAD_WARP_ADD_2
 #define KERNELGRAD_WARP_ADD_2
 // Adds atomically to 2 neighbours, in one access where the device can and the address allows it.
-// Where all 32 lanes have the same address, one of them adds for all.
+// Of neighbouring lanes with the same address, the first adds for all.
 __device__ inline void warp_add_2(float *address, float a, float b)
 {
-    unsigned long long mine = (unsigned long long)address;
     unsigned int active = __activemask();
+    unsigned int lane = (threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x) % 32;
+    unsigned long long mine = (unsigned long long)address;
     if (active == 0xffffffffu) {
-        if (__all_sync(active, mine == __shfl_sync(active, mine, 0))) {
-            for (unsigned int distance = 16; distance > 0; distance /= 2) {
-                a += __shfl_xor_sync(active, a, distance);
-                b += __shfl_xor_sync(active, b, distance);
+        unsigned long long before = __shfl_up_sync(active, mine, 1);
+        unsigned int firsts = __ballot_sync(active, lane == 0 || mine != before);
+        if (firsts != 0xffffffffu) {
+            unsigned int later = firsts & (0xfffffffeu << lane), end = later != 0 ? __ffs(later) - 1 : 32;
+            for (unsigned int distance = 1; distance < 32; distance *= 2) {
+                float more_a = __shfl_down_sync(active, a, distance);
+                float more_b = __shfl_down_sync(active, b, distance);
+                if (lane + distance < end) {
+                    a += more_a;
+                    b += more_b;
+                }
             }
-            unsigned int thread = threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x;
-            if (thread % 32 != 0) {
+            if ((firsts >> lane & 1) == 0) {
                 return;
             }
         }

@@ -123,27 +123,38 @@ _TABLE: list[Spelling] = [
 ]
 
 
-def _warp_add(count: int) -> str:
-    """`warp_add` for neighbouring floats."""
-    names = "abcd"[:count]
-    sums = "".join(f"                {v} += __shfl_xor_sync(active, {v}, distance);\n" for v in names)
-    singly = "".join(f"        atomicAdd(address + {k}, {v});\n" for k, v in enumerate(names))
-    return f"""// Adds atomically to {count} neighbours, in one access where the device can and the address allows it.
-// Where all 32 lanes have the same address, one of them adds for all.
-__device__ inline void warp_add_{count}(float *address, {", ".join(f"float {v}" for v in names)})
-{{
+def _merged_runs(type: str, *names: str) -> str:
+    """Lanes of a whole warp with the same address as the one before give that what they have to add."""
+    more = "".join(f"                {type} more_{v} = __shfl_down_sync(active, {v}, distance);\n" for v in names)
+    sums = "".join(f"                    {v} += more_{v};\n" for v in names)
+    return f"""    unsigned int active = __activemask();
+    unsigned int lane = (threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x) % 32;
     unsigned long long mine = (unsigned long long)address;
-    unsigned int active = __activemask();
     if (active == 0xffffffffu) {{
-        if (__all_sync(active, mine == __shfl_sync(active, mine, 0))) {{
-            for (unsigned int distance = 16; distance > 0; distance /= 2) {{
-{sums}            }}
-            unsigned int thread = threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x;
-            if (thread % 32 != 0) {{
+        unsigned long long before = __shfl_up_sync(active, mine, 1);
+        unsigned int firsts = __ballot_sync(active, lane == 0 || mine != before);
+        if (firsts != 0xffffffffu) {{
+            unsigned int later = firsts & (0xfffffffeu << lane), end = later != 0 ? __ffs(later) - 1 : 32;
+            for (unsigned int distance = 1; distance < 32; distance *= 2) {{
+{more}                if (lane + distance < end) {{
+{sums}                }}
+            }}
+            if ((firsts >> lane & 1) == 0) {{
                 return;
             }}
         }}
-    }}
+    }}"""
+
+
+def _warp_add(count: int) -> str:
+    """`warp_add` for neighbouring floats."""
+    names = "abcd"[:count]
+    singly = "".join(f"        atomicAdd(address + {k}, {v});\n" for k, v in enumerate(names))
+    return f"""// Adds atomically to {count} neighbours, in one access where the device can and the address allows it.
+// Of neighbouring lanes with the same address, the first adds for all.
+__device__ inline void warp_add_{count}(float *address, {", ".join(f"float {v}" for v in names)})
+{{
+{_merged_runs("float", *names)}
     if ({" || ".join(f"{v} != 0.0f" for v in names)}) {{
 #if __CUDA_ARCH__ >= 900 && __CUDACC_VER_MAJOR__ * 10 + __CUDACC_VER_MINOR__ > 120
         if (mine % {4 * count} == 0) {{
@@ -384,25 +395,9 @@ __device__ inline float rsqrt_normal(float x)
 template <typename T>
 __device__ void warp_add(T *address, T value)
 {
-    unsigned int active = __activemask();
-    unsigned int lane = (threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x) % 32;
-    unsigned long long mine = (unsigned long long)address;
-    if (active == 0xffffffffu) {
-        unsigned long long before = __shfl_up_sync(active, mine, 1);
-        unsigned int firsts = __ballot_sync(active, lane == 0 || mine != before);
-        if (firsts != 0xffffffffu) {
-            unsigned int later = firsts & (0xfffffffeu << lane), end = later != 0 ? __ffs(later) - 1 : 32;
-            for (unsigned int distance = 1; distance < 32; distance *= 2) {
-                T more = __shfl_down_sync(active, value, distance);
-                if (lane + distance < end) {
-                    value += more;
-                }
-            }
-            if ((firsts >> lane & 1) == 0) {
-                return;
-            }
-        }
-    } else if ((active & (active - 1)) != 0) {
+"""
+    + _merged_runs("T", "value")
+    + """ else if ((active & (active - 1)) != 0) {
         unsigned int first = __ffs(active) - 1;
         if (__all_sync(active, mine == __shfl_sync(active, mine, first))) {
             T total = T(0);
