@@ -11,7 +11,7 @@ import pytest
 import kernelgrad as kg
 from interleaved_cases import APART, CASES, NAMES, compiled, numbers
 from kernelgrad.derivatives.gradient import Gradient
-from kernelgrad.launches import interleaving
+from kernelgrad.launches import interleaving, vector_width
 from kernelgrad.launches.choice import cell_widths
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.runtime.integers import Ways
@@ -42,6 +42,22 @@ def plainly(kernel: Any, options: dict[str, Any], n: int, values: tuple[Any, ...
         copies = [v.copy() if isinstance(v, np.ndarray) else v for v in values]
         kg.gradient(kernel, WANTED, **options)[-(-n // 64), 64](*copies)
         return copies
+
+
+@pytest.mark.parametrize("how", OPTIONS)
+@pytest.mark.parametrize("name", [*CASES, *APART])
+def test_values_of_several_elements_a_thread(name: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As large launches have it."""
+    case = (CASES | APART)[name]
+    kernel = compiled(case)
+    for n in (256, 200):
+        values = numbers(case, n)
+        want = plainly(kernel, OPTIONS[how], n, values)
+        with monkeypatch.context() as large:
+            large.setattr(vector_width, "_ENOUGH", 1)
+            kg.gradient(kernel, WANTED, **OPTIONS[how])[-(-n // 64), 64](*values)
+        for got, wanted in zip(values, want, strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.parametrize("how", OPTIONS)

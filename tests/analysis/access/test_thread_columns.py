@@ -18,6 +18,7 @@ from kernelgrad.analysis.structure import analyse
 from kernelgrad.derivatives.gradient import Gradient
 from kernelgrad.ir.ops import Load
 from kernelgrad.ir.traverse import walk
+from kernelgrad.launches import vector_width
 from kernelgrad.runtime.integers import Ways
 
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741
@@ -100,9 +101,11 @@ __global__ void k(const P *x, const P *w, P *y, unsigned n, unsigned c) {
         P v = x[i], u = w[i % c], r; r.a = sin(v.a * u.a); r.b = v.b * u.b * u.a; y[i] = r; } }"""
 
 
+@pytest.mark.parametrize("enough", [1, vector_width._ENOUGH])
 @pytest.mark.parametrize("c", [1, 48, 128, 256, 100])
-def test_sums_in_a_thread(c: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without cells: of structs there are none."""
+def test_sums_in_a_thread(c: int, enough: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without cells: of structs there are none. `enough`: threads, for several elements each."""
+    monkeypatch.setattr(vector_width, "_ENOUGH", enough)
     monkeypatch.setattr(Gradient, "ways", staticmethod(lambda *_: Ways(on_gpu=True)))
     kernel, n, rng = kernel_of(f"typedef double T; {STRUCT}"), 3001, np.random.default_rng(c)
     pair = np.dtype([("a", "f8"), ("b", "f8")])
