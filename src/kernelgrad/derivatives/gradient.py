@@ -72,7 +72,7 @@ class Gradient(Differentiated):
 
     @property
     def compiled(self) -> tuple[Executable, ...]:
-        return (*super().compiled, *(e for forms in self.planner.in_two.reverses for e in compiled(forms)))
+        return (*super().compiled, *(e for forms in self.planner.other_forms for e in compiled(forms)))
 
     @cached_property
     def checkpointed(self) -> Gradient:

@@ -37,7 +37,7 @@ def explain_any(gradient: Differentiated) -> str:
     """For most launches: formulas for each thread."""
     variant = gradient.variant()
     unknown: dict[str, str] = {}
-    columns = _columns(gradient.kernel, variant, None, {}, unknown)
+    columns = _columns(gradient.kernel, variant, (None, None), {}, unknown)
     prepared = variant.derivative.prepared
     kept = tape_per_thread(prepared.plan, prepared.function, unknown)
     rows = [_LARGE_IN_TWO, ""] if _is_in_two(gradient) else []
@@ -127,9 +127,10 @@ def _once(variant: Variant) -> list[str]:
 def _of_launch(planned: Planned) -> list[str]:
     plan, launch, unknown = planned.plan, planned.launch, dict[str, str]()
     threads = math.prod(launch.grid) * math.prod(launch.block)
-    columns = _moved(planned, threads, unknown)
+    columns = _moved(planned, unknown)
     grid, block = (" x ".join(map(str, _trimmed(extents))) for extents in (launch.grid, launch.block))
-    rows = [f"launch: {threads:,} threads, grid {grid}, block {block}", *([_IN_TWO] if plan.then else []), ""]
+    rows = [f"launch: {threads:,} threads, grid {grid}, block {block}", *([_IN_TWO] if plan.then else [])]
+    rows += [*([_LARGER] if plan.given != plan.launch.grid else []), ""]
     rows += [*_steps(plan), "", *_table("bytes moved, estimated", columns, lambda amount: amount.text(size))]
     tape = tape_total(plan.tape_sizes(launch, planned.primal, planned.placement), launch)
     if tape:
@@ -140,14 +141,16 @@ def _of_launch(planned: Planned) -> list[str]:
     return [*rows, *_legend(unknown)]
 
 
-def _moved(planned: Planned, threads: int, unknown: dict[str, str]) -> list[Traffic]:
+def _moved(planned: Planned, unknown: dict[str, str]) -> list[Traffic]:
     """By the kernel, and by all that is launched in its place."""
-    plan, shape = planned.plan, Shape(planned.launch.grid, planned.launch.block)
+    plan, given = planned.plan, Shape(planned.launch.grid, planned.launch.block)
+    shape = Shape(plan.launch.grid, plan.launch.block)
     scalars = planned.gradient.scalars(planned.primal, plan.segment)
     then = tuple(kernel for kernel, _ in plan.then)
+    found = _columns(planned.gradient.kernel, plan.variant, (given, shape), scalars, unknown, then)
     columns = [
-        {kind: amount.times(threads) for kind, amount in column.items()}
-        for column in _columns(planned.gradient.kernel, plan.variant, shape, scalars, unknown, then)
+        {kind: amount.times(math.prod(of.grid) * math.prod(of.block)) for kind, amount in column.items()}
+        for column, of in zip(found, (given, shape), strict=True)
     ]
     for kernel, own, supplied in (*plan.gathers, *plan.keys):
         told = {**scalars, **{name: given.value for name, given in supplied.items()}}
@@ -180,15 +183,15 @@ def _steps(plan: LaunchPlan) -> list[str]:
 def _columns(
     kernel: Kernel,
     variant: Variant,
-    shape: Shape | None,
+    shapes: tuple[Shape | None, Shape | None],
     scalars: dict[str, Any],
     unknown: dict[str, str],
     then: tuple[Kernel, ...] = (),
 ) -> list[Traffic]:
-    """Of the kernel, and of all that its gradient launches in its place."""
+    """Of the kernel, and of all that its gradient launches in its place. `shapes`: of their launches."""
     tape = {p.name for kept in variant.places for p in kept.params}
     found: list[Traffic] = []
-    for kernels in ((kernel,), (*variant.kernels, *then)):
+    for kernels, shape in zip(((kernel,), (*variant.kernels, *then)), shapes, strict=True):
         total = dict.fromkeys(KINDS, Amount())
         for one in kernels:
             function = rotate.run(one.function, one.module)
@@ -204,6 +207,7 @@ def _is_in_two(gradient: Differentiated) -> bool:
     return planner is not None and bool(planner.in_two.is_usual())
 
 
+_LARGER = "the turns of a thread's loop are threads of their own, in a larger grid"
 _IN_TWO = (
     "two launches, the reverse alone and then the kernel: together they load, store and compute no more than one would"
 )

@@ -94,6 +94,7 @@ class LaunchPlan:
     ):
         self.variant, self.launch, self.gathers, self.cleared = variant, launch, gathers, cleared
         self.segment = launch.segment
+        self.given = launch.grid  # by the user
         names = {p.name for p in user_params(variant.kernel.function)}
         self._own_buffers = sum(name.partition(".")[0] in names for name, _ in launch.sizes)
         looking = Looking(launch.answers(variant.kernel.function, segmented=True))
@@ -120,6 +121,11 @@ class LaunchPlan:
         """With a launch after those of the variant. `asked`: the integers on which that depends."""
         self.then, self.written = ((kernel, takes_adjoints),), self.written | kernel.written
         self.asked = (*self.asked, *asked)
+        return self
+
+    def in_place_of(self, grid: Extents, asked: Iterable[IRValue]) -> LaunchPlan:
+        """For launches with that grid, of which this one's blocks are the turns (see `choice/spread_turns`)."""
+        self.given, self.asked = grid, (*self.asked, *asked)
         return self
 
     @cached_property
@@ -194,6 +200,8 @@ class LaunchPlan:
     def prepare(self, at: Preparation) -> list[Step]:
         """Makes what the launch needs, and gives its steps, in order."""
         given = at.bound
+        if self.given != self.launch.grid:
+            at.launch = at.launch._replace(grid=self.launch.grid)
         for part in self.parts:
             part(self, at)
         if self.cleared:

@@ -18,7 +18,7 @@ from ..ir.ops import Barrier, BarrierReduce, For, Value, Warp, While
 from ..ir.traverse import kinds
 from ..ir.types import Pointer
 from ..locks import cached_property, compiling
-from ..runtime.integers import KnownLaunch, Looking
+from ..runtime.integers import Extents, KnownLaunch, Looking
 from .choice.forms import Forms
 from .choice.variant import Variant
 from .plan import Cleared, Gathering, LaunchPlan
@@ -26,6 +26,7 @@ from .plan import Cleared, Gathering, LaunchPlan
 if TYPE_CHECKING:
     from ..autodiff.accumulate.choice import Facts
     from .choice.split_launch import InTwo, Spilled
+    from .choice.spread_turns import LargerLaunches
 
 
 class Planner:
@@ -33,6 +34,7 @@ class Planner:
 
     def __init__(self, forms: Forms):
         self.forms = forms
+        self._planners: dict[Forms, Planner] = {}
 
     @cached_property
     def in_two(self) -> InTwo:
@@ -40,11 +42,19 @@ class Planner:
 
         return InTwo(self.forms)
 
+    @cached_property
+    def larger(self) -> LargerLaunches:
+        from .choice.spread_turns import LargerLaunches
+
+        return LargerLaunches(self.forms)
+
     @compiling
     @deeply
     def plan(self, launch: KnownLaunch, spilled: Spilled | None = None) -> LaunchPlan:
         """`spilled`: what the compiler says of a kernel's local memory, on a GPU."""
         looking = Looking(launch.answers(self.forms.kernel.function))
+        if self._has_loops and (larger := self.larger.find(launch, looking)) is not None:
+            return self._in_larger(*larger, launch, looking, spilled)
         halves = self.in_two.find(launch, looking, spilled, self._wide(launch, looking)) if self._takes_long else None
         if halves is None:
             return _in_one(self.forms, launch, looking)
@@ -70,6 +80,25 @@ class Planner:
             return _with_rows(forms, variant, launch, looking) is not None
 
         return is_wide
+
+    def _in_larger(
+        self, forms: Forms, grid: Extents, launch: KnownLaunch, looking: Looking, spilled: Spilled | None
+    ) -> LaunchPlan:
+        """By the plan of a larger launch. `forms`: of the kernel for that."""
+        planner, larger = self._planners.setdefault(forms, Planner(forms)), launch._replace(grid=grid)
+        plan = planner.plan(larger, spilled)
+        return plan.in_place_of(launch.grid, (*looking.asked, *planner.relevant(larger, plan)))
+
+    @property
+    def other_forms(self) -> Iterator[Forms]:
+        """Besides its own, those whose kernels it may plan."""
+        yield from self.in_two.reverses
+        for forms, planner in self._planners.items():
+            yield from (forms, *planner.other_forms)
+
+    @cached_property
+    def _has_loops(self) -> bool:
+        return not kinds(self.forms.kernel.function.body).isdisjoint((For, While))
 
     @cached_property
     def _takes_long(self) -> bool:

@@ -50,8 +50,8 @@ def _source(plan: LaunchPlan, kernel: Kernel) -> str:
 def _head(plan: LaunchPlan, number: int, step: PlannedStep) -> Iterator[str]:
     yield f"// Launch {number + 1} of {len(plan.steps)}: {_ROLES[step.role]}."
     yield f"// {step.kernel.name}<<<dim3({_extents(step.grid)}), dim3({_extents(step.block)})>>>"
-    if (step.grid, step.block) != (plan.launch.grid, plan.launch.block):
-        launch = f"dim3({_extents(plan.launch.grid)}), dim3({_extents(plan.launch.block)})"
+    if (step.grid, step.block) != (plan.given, plan.launch.block):
+        launch = f"dim3({_extents(plan.given)}), dim3({_extents(plan.launch.block)})"
         yield f"// for a launch of the kernel with {launch}."
     given = {p.name for p in step.kernel.function.params}
     for name, told in step.told.items():

@@ -8,6 +8,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from ..analysis.access.affine import BytesOf
 from ..analysis.machine import VECTOR_BYTES
 from ..ir.layout import param_layout
 from ..ir.ops import SEGMENT, Function, Value
@@ -125,9 +126,18 @@ class KnownLaunch(NamedTuple):
     halves: frozenset[str] = frozenset()
 
     def answers(self, function: Function, segmented: bool = False) -> Callable[[Any], Any]:
-        """The integers by the values of the parameters; `segmented`: the length of segments, too. Which form a launch
-        gets does not depend on that: it is chosen for the form."""
-        return integers_of(function).answers(self.integers, self.segment if segmented else None)
+        """The integers by the values of the parameters, and the sizes of buffers that are whole; `segmented`: the
+        length of segments, too. Which form a launch gets does not depend on that: it is chosen for the form."""
+        found = integers_of(function).answers(self.integers, self.segment if segmented else None)
+        sizes, roots = dict(self.sizes), {p.value: p.name for p in function.params}
+
+        def known(value: Any) -> Any:
+            if not isinstance(value, BytesOf):
+                return found(value)
+            name = roots.get(value.root, "")
+            return None if name in self.parts else sizes.get(name)
+
+        return known
 
     def builtin(self, name: str, axis: int) -> int:
         return (self.block if name == "block_dim" else self.grid)[axis]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from math import inf
+from typing import Any, NamedTuple, TypeAlias
 
 from ...ir.ops import Apply, Builtin, Constant, For, GlobalRef, If, Member, Offset, Op, PtrCast, Value, While
 from ...ir.types import Pointer, Scalar, Struct, Type
@@ -18,7 +19,7 @@ from ..machine import WARP
 from ..promises import NOTHING, Promised
 from ..structure import Place, Structure, carried_as
 
-Known = Callable[[Value], int | float | bool | None]
+Known = Callable[[Any], int | float | bool | None]
 # ("thread_idx", axis), ("block_idx", axis), a loop's counter, what a promised buffer holds (see `promises`), or a part
 # of a division (see `executions`)
 Basis: TypeAlias = "tuple[str, int] | Value | Looked | Part"
@@ -79,6 +80,13 @@ class Looked:
     root: Value
     place: Affine
     type: Scalar
+
+
+@dataclass(frozen=True)
+class BytesOf:
+    """Stands for the size of a buffer, where what is known of a launch is asked for."""
+
+    root: Value
 
 
 @dataclass(frozen=True)
@@ -312,8 +320,8 @@ class Sums:
             case PtrCast(base):
                 return self.address(base, root)
             case Offset(base, index):
-                start, by = self.address(base, root), self.of(index)
                 assert isinstance(ptr.type, Pointer)
+                start, by = self.address(base, root), self.of(index) or self._index(index, root, ptr.type.pointee.size)
                 return None if start is None or by is None else start.plus(by, ptr.type.pointee.size)
             case Member(base, index):
                 start = self.address(base, root)
@@ -322,6 +330,52 @@ class Sums:
         named = self.structure.definition.get(root)
         same = isinstance(op, GlobalRef) and isinstance(named, GlobalRef) and op.name == named.name
         return Affine(0) if same else None
+
+    def _index(self, index: Value, root: Value, size: int) -> Affine | None:
+        """An unsigned index as a sum that may be negative: `i - 1`. In 64 bits, what comes round is the same address;
+        in 32, it is behind the end of a buffer that is no larger."""
+        op = self.structure.definition.get(index)
+        if isinstance(op, Apply) and op.fn == "convert" and isinstance(op.args[0].type, Scalar):
+            index = op.args[0] if op.args[0].type.kind == "uint" else index
+        type = index.type
+        if not isinstance(type, Scalar) or type.kind != "uint" or type.bits not in (32, 64):
+            return None
+        found = self._modulo(index, type.bits)
+        if found is None or any(self.extents[basis] is None for basis, _ in found.terms):
+            return None
+        low, high = self.range(found)
+        if type.bits == 64:
+            return found if max(-low, high) < _FAR // max(size, 1) else None
+        small = self._bytes(root) <= size << 31
+        return found if small and low >= -(1 << 31) and high < 1 << 32 else None
+
+    def _bytes(self, root: Value) -> float:
+        """The size of a buffer, at most. What is of a block or of a thread has less than two gigabytes."""
+        if isinstance(root.type, Pointer) and root.type.space in ("shared", "local"):
+            return 1 << 31
+        nbytes = self.known(BytesOf(root))
+        return inf if nbytes is None else nbytes
+
+    def _modulo(self, value: Value, bits: int) -> Affine | None:
+        """What integers of so many bits are but for what comes round."""
+        op, known = self.structure.definition.get(value), self.of(value)
+        if known is not None or not isinstance(op, Apply):
+            return known
+        if not all(isinstance(v.type, Scalar) and _is_integer(v.type) and v.type.bits == bits for v in op.args):
+            return None
+        parts = [self._modulo(arg, bits) for arg in op.args]
+        found = [part for part in parts if part is not None]
+        if len(found) < len(parts):
+            return None
+        match op.fn:
+            case "add" | "sub":
+                return found[0].plus(found[1], 1 if op.fn == "add" else -1)
+            case "convert":
+                return found[0]
+            case "mul" if not (found[0].terms and found[1].terms):
+                one, other = found if not found[1].terms else found[::-1]
+                return one.times(other.const)
+        return None
 
     # ---- guards
 
@@ -457,6 +511,7 @@ class Sums:
             found.add(Guard(small, large.const + (fn == "le")))
 
 
+_FAR = 1 << 62  # bytes
 _ENDLESS = 1 << 32  # iterations: more are not run
 _STRIDE = 1 << 24  # as many threads as a grid may have that goes through a buffer in strides
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import NamedTuple
 
-from ...ir.ops import Apply, Value, While
+from ...ir.ops import Apply, Constant, Value, While
 from ...ir.types import Scalar, Type
 from ..structure import Structure, carried_as
 
@@ -69,10 +69,22 @@ def _comparisons(cond: Value, structure: Structure) -> list[_Bounded]:
         case Apply("and", args):
             return [bounded for arg in args for bounded in _comparisons(arg, structure)]
         case Apply("lt" | "le" as fn, (left, right)):
-            return [_Bounded(_converted(left, structure), (right,), int(fn == "le"))]
+            return _bounded(left, right, int(fn == "le"), structure)
         case Apply("gt" | "ge" as fn, (left, right)):
-            return [_Bounded(_converted(right, structure), (left,), int(fn == "ge"))]
+            return _bounded(right, left, int(fn == "ge"), structure)
     return []
+
+
+def _bounded(value: Value, bound: Value, more: int, structure: Structure) -> list[_Bounded]:
+    """A value, and what it is more than by a number: `i + 2 < n`, of signed integers, which do not come round."""
+    found = [_Bounded(_converted(value, structure), (bound,), more)]
+    op = structure.definition.get(value)
+    if isinstance(op, Apply) and op.fn in ("add", "sub") and isinstance(value.type, Scalar) and value.type.is_signed:
+        by = structure.definition.get(op.args[1])
+        if isinstance(by, Constant) and isinstance(by.value, int):
+            less = by.value if op.fn == "add" else -by.value
+            found += _bounded(op.args[0], bound, more - less, structure)
+    return found
 
 
 def _converted(value: Value, structure: Structure) -> tuple[Value, ...]:

@@ -61,6 +61,10 @@ class Forms:
         """Those of another derivative of the kernel."""
         return Forms(self.kernel, settings, self.usual, self.always, self.derivations, self.gathers_of())
 
+    def of_kernel(self, kernel: Kernel) -> Forms:
+        """Those of another kernel that does the same."""
+        return Forms(kernel, self.settings, self.usual, self.always)
+
     def gathers_of(self) -> Gathers:
         if self._gathers is None:
             from .gathers import Gathers
@@ -184,7 +188,7 @@ class Forms:
     def _direct(self) -> WithoutTiles:
         from .without_tiles import WithoutTiles
 
-        return WithoutTiles(self, lambda kernel: Forms(kernel, self.settings, self.usual, self.always))
+        return WithoutTiles(self, self.of_kernel)
 
     def _in_rows(self, launch: KnownLaunch) -> Forms:
         """Those of the kernel for a block of several rows, where it takes the threads of one row as such, and reads in

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ... import pipeline
-from ...analysis.access.affine import Sums
+from ...analysis.access.affine import BytesOf, Sums
 from ...analysis.access.executions import Executions, executions
 from ...analysis.machine import ATOMIC_INSTRUCTIONS
 from ...analysis.ownership.exclusive import Place
@@ -37,7 +37,7 @@ from ...autodiff.prepare.prepared import Derivations, Prepared
 from ...autodiff.reverse import Derivation
 from ...deep import deeply
 from ...errors import KernelGradError
-from ...ir.ops import Barrier, BarrierReduce, For, Function, Load, Value, Warp, While
+from ...ir.ops import Barrier, BarrierReduce, For, Function, Load, Warp, While
 from ...ir.traverse import kinds
 from ...ir.types import F32, F64, Pointer
 from ...kernel import Kernel
@@ -143,20 +143,20 @@ class Gathers:
         pattern = self._pattern(key)
         if pattern is None:
             return None
-        own = _sums_of(pattern.function, prepared, sums)
+        own = _sums_of(pattern, prepared, sums)
         loops = rectangles(pattern.function, own)
         bounds = told(loops)
         if loops:
             key = key._replace(loops=tuple(loops))
             pattern = self._patterns[key] = self._patterns.get(key) or self._in_rectangles(pattern, key)
-            own = _sums_of(pattern.function, prepared, sums, bounds)
+            own = _sums_of(pattern, prepared, sums, bounds)
         rewrites: tuple[_Rewrite, ...] = (in_pieces, with_bounds)
         for rewrite in rewrites:
             function, changed = rewrite(pattern.function, own)
             if changed:
                 key = key._replace(written=(*key.written, changed))
                 pattern = self._patterns[key] = self._patterns.get(key) or _Pattern(function, pattern.derivation)
-                own = _sums_of(pattern.function, prepared, sums, bounds)
+                own = _sums_of(pattern, prepared, sums, bounds)
         return pattern, key, own, bounds
 
     def _paying(
@@ -332,14 +332,18 @@ class Gathers:
 
 
 def _sums_of(
-    function: Function, prepared: Prepared, sums: Sums, bounds: Mapping[str, int] = MappingProxyType({})
+    pattern: _Pattern, prepared: Prepared, sums: Sums, bounds: Mapping[str, int] = MappingProxyType({})
 ) -> Executions:
     """Of a pattern, by what is known of the kernel, and what its loops are told."""
+    function, adjoints = pattern.function, {p.name: name for name, p in pattern.derivation.adjoints.items()}
     params = {p.name: p.value for p in prepared.function.params}
     same = {p.value: params[p.name] for p in function.params if p.name in params}
     own = {p.value: bounds[p.name] for p in function.params if p.name in bounds}
+    sized = same | {p.value: params[name] for p in function.params if (name := adjoints.get(p.name)) is not None}
 
-    def known(value: Value) -> Any:
+    def known(value: Any) -> Any:
+        if isinstance(value, BytesOf):
+            return sums.known(BytesOf(sized[value.root])) if value.root in sized else None
         return sums.known(same[value]) if value in same else own.get(value)
 
     return Executions(analyse(function, apart=False), sums.shape, known)
