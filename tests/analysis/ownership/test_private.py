@@ -13,6 +13,10 @@ I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741
 ROW_COLUMN = """int col = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
                 if (row >= h || col >= w) return;"""
 
+CHANNEL = """int {}, t = threadIdx.x, m = 3 * w; double s = 0;
+for (int i = {}; i < e; i += 4) {{ int j = i / w * 2 * w + c * w + i % w; s += x[{}] * x[j]; }}
+for (int i = {}; i < m; i += 4) {{ int j = i / w * 2 * w + c * w + i % w; y[{}] = s * x[j]; }}"""
+
 # The body of `k(double *y, const double *x, int w, int h)`, a launch, and what is updated plainly there.
 CASES: dict[str, tuple[str, Any, Any, set[str]]] = {
     "own index": (f"{I} if (i < w) y[i] = x[i] * x[i];", 2, 8, {"y", "x"}),
@@ -147,6 +151,26 @@ CASES: dict[str, tuple[str, Any, Any, set[str]]] = {
         4,
         {"y"},
     ),
+    "a channel, in two loops": (CHANNEL.format("c = blockIdx.x, e = 21", "t", "j", "t", "j"), 2, 4, {"y", "x"}),
+    "a channel, in loops of two lengths": (
+        CHANNEL.format("c = blockIdx.x, e = 14", "t", "j", "t", "j"),
+        2,
+        4,
+        {"y", "x"},
+    ),
+    "a channel, in other threads' order": (
+        CHANNEL.format("c = blockIdx.x, e = 21", "t", "j", "3 - t", "j"),
+        2,
+        4,
+        {"y"},
+    ),
+    "a channel, from the next thread on": (
+        CHANNEL.format("c = blockIdx.x, e = 20", "t + 1", "j", "t", "j"),
+        2,
+        4,
+        {"y"},
+    ),
+    "a channel and the next": (CHANNEL.format("c = blockIdx.x, e = 21", "t", "j + w", "t", "j"), 2, 4, {"y"}),
     "backwards": (f"{I} if (i < w) y[i] = x[w - 1 - i] * x[w - 1 - i];", 1, 8, {"y", "x"}),
     "there and back": (f"{I} if (i < w) y[i] = x[w - 1 - i] * x[i];", 1, 8, {"y"}),
     "apart by the block": (

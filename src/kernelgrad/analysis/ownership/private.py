@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...ir.ops import Atomic, Builtin, Function, GlobalRef, Load, Store, Value
 from ...ir.traverse import walk
 from ...ir.types import I64
-from ..access.affine import Access, Affine, Basis, Guard, Shape, Sums
+from ..access.affine import Access, Affine, Basis, Guard, Part, Shape, Sums
 from ..access.executions import Digit, determined, executions, extent, hull, leaps, spread
 from ..promises import NOTHING, Promised
 from ..roots import Memory
@@ -44,7 +44,13 @@ def is_private(root: Value, memory: Memory, places: dict[int, Place], sums: Sums
         accesses.append(Access(address, size, sums.guards(places[id(op)])))
     own_block = isinstance(sums.structure.definition.get(root), GlobalRef)  # shared memory: every block has its own
     found = _settled(accesses, sums)
-    return found is not None and (_is_private(found, sums, own_block) or _is_private_in_parts(found, sums, own_block))
+    if found is None:
+        return False
+    if any(isinstance(basis, Part) for access in found for basis, _ in access.address.terms):
+        from .counters import with_same_counters
+
+        found = with_same_counters(found, sums)
+    return _is_private(found, sums, own_block) or _is_private_in_parts(found, sums, own_block)
 
 
 _WAYS = ((True, ""), (False, ""), (False, "constants"), (False, "multiples"))
