@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import kernelgrad as kg
 from cell_cases import run
 from derived import kernel_of
 from every_plan import forced
-from kernelgrad.analysis.access.affine import Shape, Sums
+from kernelgrad.analysis.access.affine import Affine, Basis, Part, Shape, Sums
 from kernelgrad.analysis.access.executions import executions
 from kernelgrad.analysis.access.thread_columns import remainders_in, thread_columns
 from kernelgrad.analysis.structure import analyse
@@ -24,20 +25,20 @@ from kernelgrad.runtime.integers import Ways
 I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741
 STRIDE = f"{I} for (; i < n; i += gridDim.x * blockDim.x)"
 COLUMN = "__device__ int column(int i, int c) { return i % c; }"
-# A kernel's body, a launch, n and c, and the forms: what is left of a sum, and its divisor.
-CASES: dict[str, tuple[str, Any, int, int, list[Any]]] = {
-    "strides": (f"{STRIDE} y[i] = w[i % c];", (8, 64), 4000, 64, [(0, (1, 0, 0), 64)]),
-    "a part of a block": (f"{STRIDE} y[i] = w[i % c];", (8, 64), 4000, 16, [(0, (1, 0, 0), 16)]),
+# A kernel's body, a launch, n and c, and what remainders are by thread and block.
+CASES: dict[str, tuple[str, Any, int, int, list[str]]] = {
+    "strides": (f"{STRIDE} y[i] = w[i % c];", (8, 64), 4000, 64, ["tx % 64"]),
+    "a part of a block": (f"{STRIDE} y[i] = w[i % c];", (8, 64), 4000, 16, ["tx % 16"]),
     "several blocks": (f"{STRIDE} y[i] = w[i % c];", (8, 64), 4000, 128, []),
     "no divisor of strides": (f"{STRIDE} y[i] = w[i % c];", (8, 64), 4000, 48, []),
     "no divisor of blocks": (f"{I} if (i < n) y[i] = w[i % c];", (8, 96), 700, 64, []),
-    "blocks": (f"{I} if (i < n) y[i] = w[i % c];", (8, 96), 700, 48, [(0, (1, 0, 0), 48)]),
-    "bits": (f"{STRIDE} y[i] = w[i & 15];", (8, 64), 4000, 0, [(0, (1, 0, 0), 16)]),
+    "blocks": (f"{I} if (i < n) y[i] = w[i % c];", (8, 96), 700, 48, ["tx % 48"]),
+    "bits": (f"{STRIDE} y[i] = w[i & 15];", (8, 64), 4000, 0, ["tx % 16"]),
     "other bits": (f"{STRIDE} y[i] = w[i & 20];", (8, 64), 4000, 0, []),
-    "shifted": (f"{STRIDE} y[i] = w[(i + 3) % c];", (8, 64), 4000, 64, [(3, (1, 0, 0), 64)]),
+    "shifted": (f"{STRIDE} y[i] = w[(i + 3) % c];", (8, 64), 4000, 64, ["(tx + 3) % 64"]),
     "before the first": (f"{STRIDE} y[i] = w[(i - 3) % c + 2];", (8, 64), 4000, 64, []),
     "backwards": (f"{STRIDE} y[i] = w[(5000 - i) % c];", (8, 64), 4000, 64, []),
-    "multiples": (f"{STRIDE} y[i] = w[(3 * i) % c];", (8, 64), 4000, 64, [(0, (3, 0, 0), 64)]),
+    "multiples": (f"{STRIDE} y[i] = w[(3 * i) % c];", (8, 64), 4000, 64, ["(3 * tx) % 64"]),
     "unsigned that may wrap": (
         "for (unsigned i = threadIdx.x; i != n; i += 4096u * 48) y[i] = w[i % c];",
         (1, 64),
@@ -53,13 +54,16 @@ CASES: dict[str, tuple[str, Any, int, int, list[Any]]] = {
         (4, (8, 4)),
         500,
         32,
-        [(0, (1, 8, 0), 32)],
+        ["(tx + 8 * ty) % 32"],
     ),
+    "channels": (f"{STRIDE} y[i] = w[i / 16 % c];", (8, 64), 4000, 32, []),
+    "channels of some": (f"{STRIDE} y[i] = w[i / 24 % c];", (9, 64), 4000, 8, []),
+    "channels that move": (f"{STRIDE} y[i] = w[i / 24 % c];", (8, 64), 4000, 8, []),
     "of the thread alone": (f"{I} if (i < n) y[i] = w[threadIdx.x % c];", (8, 64), 512, 16, []),
 }
 
 
-def forms(name: str, of_block: bool = False) -> list[Any]:
+def columns(name: str, of_block: bool = False) -> list[Affine]:
     body, (grid, block), n, c, _ = CASES[name]
     head = "__global__ void k(float *y, const float *w, const int *k, int n, int c)"
     function = kernel_of(f"{COLUMN} {head} {{ {body} }}").function
@@ -68,31 +72,55 @@ def forms(name: str, of_block: bool = False) -> list[Any]:
     sums = Sums(analyse(function, True), Shape((grid, 1, 1), (*sides, 1)), values.get)
     pointers = [op.ptr for op in walk(function.body) if isinstance(op, Load)]
     wanted_at = remainders_in(pointers, executions(sums), of_block)
-    return [form for _, form in thread_columns(function, wanted_at, executions(sums), of_block)]
+    return [column for _, column in thread_columns(function, wanted_at, executions(sums), of_block)]
+
+
+def value(column: Affine, at: dict[Any, int]) -> int:
+    def of(basis: Basis) -> int:
+        if not isinstance(basis, Part):
+            return at[basis]
+        inner = value(basis.of, at)
+        return inner // basis.by if basis.is_quotient else inner % basis.by
+
+    return column.const + sum(multiple * of(basis) for basis, multiple in column.terms)
+
+
+def agrees(name: str, found: list[Affine], wanted: list[str]) -> None:
+    """In all threads of the launch."""
+    assert len(found) == len(wanted)
+    grid, block = CASES[name][1]
+    x, y = block if isinstance(block, tuple) else (block, 1)
+    for column, text in zip(found, wanted, strict=True):
+        for bx, tx, ty in product(range(grid), range(x), range(y)):
+            at = {("block_idx", 0): bx, ("thread_idx", 0): tx, ("thread_idx", 1): ty}
+            assert value(column, at) == eval(text, {"bx": bx, "tx": tx, "ty": ty})
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_forms(name: str) -> None:
-    assert forms(name) == CASES[name][-1]
+    agrees(name, columns(name), CASES[name][-1])
 
 
-# With what blocks differ in: the forms of the same.
-OF_BLOCKS: dict[str, list[Any]] = {
-    "strides": [(0, (1, 0, 0, 0, 0, 0), 64)],
-    "several blocks": [(0, (1, 0, 0, 64, 0, 0), 128)],
+# With what blocks differ in: the same.
+OF_BLOCKS: dict[str, list[str]] = {
+    "strides": ["tx % 64"],
+    "several blocks": ["(tx + 64 * bx) % 128"],
     "no divisor of strides": [],
     "no divisor of blocks": [],  # no loop: nothing stays the same
-    "shifted": [(3, (1, 0, 0, 0, 0, 0), 64)],
+    "shifted": ["(tx + 3) % 64"],
     "backwards": [],
     "unsigned that may wrap": [],
     "data": [],
     "a function twice": [],
+    "channels": ["(64 * bx + tx) // 16 % 32"],
+    "channels of some": ["(64 * bx + tx) // 24 % 8"],
+    "channels that move": [],
 }
 
 
 @pytest.mark.parametrize("name", OF_BLOCKS)
 def test_forms_of_blocks(name: str) -> None:
-    assert forms(name, of_block=True) == OF_BLOCKS[name]
+    agrees(name, columns(name, of_block=True), OF_BLOCKS[name])
 
 
 STRUCT = """struct P { T a, b; };
