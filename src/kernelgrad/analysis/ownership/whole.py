@@ -20,6 +20,7 @@ from ..access.affine import Access, Affine, Basis, Guard, Part, Sums, remainder
 from ..access.executions import Executions, executions, spread
 from ..roots import Memory
 from ..structure import Place
+from .digit_guards import in_digits, of_upper, without_implied
 from .private import parts_of_memory, thread_digits
 
 
@@ -156,7 +157,7 @@ class _Covering:
     def __init__(self, guards: set[Guard], sums: Sums, extents: dict[Basis, int]):
         self.guards, self.sums = guards, sums
         self.extents: dict[Basis, int | None] = {**sums.extents, **extents}
-        self.unused = {g for g in guards if not self._holds(g)}
+        self.unused = without_implied({g for g in guards if not self._holds(g)})
         self.digits: set[Basis] = set()
 
     def _holds(self, guard: Guard) -> bool:
@@ -172,12 +173,12 @@ class _Covering:
         if sum_.const or steps is None:
             return None
         covered: float = unit
-        starts: list[tuple[Basis, int]] = []
-        for basis, coefficient, extent in sorted(steps, key=lambda step: step.coefficient):
-            if coefficient != covered:
+        starts: list[_Step] = []
+        for step in sorted(steps, key=lambda step: step.coefficient):
+            if step.coefficient != covered:
                 return None
-            starts.append((basis, coefficient))
-            covered = self._cut(coefficient * extent, starts, sum_)
+            starts.append(step)
+            covered = self._cut(step.coefficient * step.extent, starts, sum_)
         return None if covered == inf else int(covered)
 
     def _upwards(self, sum_: Affine) -> Affine:
@@ -189,15 +190,17 @@ class _Covering:
                 sum_ = sum_.plus(Affine((extent - 1) * step, ((basis, -2 * step),)))
         return sum_
 
-    def _cut(self, covered: float, starts: list[tuple[Basis, int]], sum_: Affine) -> float:
+    def _cut(self, covered: float, starts: list[_Step], sum_: Affine) -> float:
         """By guards of the upper digits."""
-        for first, (_, start) in enumerate(starts):
-            upper = {basis for basis, _ in starts[first:]}
-            for guard in (g for g in self.guards if set(g.sum.coefficients) == upper):
-                factors = {Fraction(sum_.coefficients[b], c) for b, c in guard.sum.terms}
-                if len(factors) == 1 and min(factors) > 0:
+        guards = [(guard, in_digits(guard, sum_)) for guard in self.guards]
+        for first, (_, start, _) in enumerate(starts):
+            upper = {step.basis for step in starts[first:]}
+            lower = {step.basis: int(step.extent) - 1 for step in starts[:first] if step.extent != inf}
+            for guard, own in ((guard, of_upper(found, upper, lower)) for guard, found in guards):
+                factors = set() if own is None else {Fraction(sum_.coefficients[b], c) for b, c in own.sum.terms}
+                if own is not None and len(factors) == 1 and min(factors) > 0:
                     self.unused.discard(guard)
-                    covered = min(covered, start * max(0, ceil((guard.bound - guard.sum.const) * min(factors) / start)))
+                    covered = min(covered, start * max(0, ceil(own.bound * min(factors) / start)))
         return covered
 
     def _steps(self, sum_: Affine) -> list[_Step] | None:
