@@ -98,6 +98,12 @@ _WITHOUT_TILES: Forced = [
     _ways(on_gpu=True),
 ]
 
+_IN_TURNS: Forced = [
+    ("launches.choice.block_turns", "_STARTED", 64),
+    ("launches.choice.block_turns", "_TURNS", 2),
+    ("launches.choice.block_turns", "_MOST", 0.3),
+]
+
 PLANS: dict[str, Forced] = {
     "as launched": [],
     "one kernel": [_ways(single=True)],
@@ -113,6 +119,8 @@ PLANS: dict[str, Forced] = {
     "as on a GPU": [*_ON_GPU, *_CROWDED],
     "in cells of blocks": _CELLS,
     "without tiles": _WITHOUT_TILES,
+    "blocks in turns": [*_IN_TURNS, _ways(on_gpu=True)],
+    "blocks in turns, with cells": [*_IN_TURNS, *_CELLS],
     "in two on a GPU": [*_ON_GPU, *_IN_TWO, *_GATHERED, *_STAGED, *_WIDE],
 }
 

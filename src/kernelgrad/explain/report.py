@@ -12,7 +12,7 @@ from ..analysis.trip_counts import Amount
 from ..autodiff.costs.traffic import KINDS, Traffic, tape_per_thread, traffic
 from ..backends.cpu.atomic_notes import atomic_notes
 from ..deep import deeply
-from ..ir.ops import Atomic, For, GlobalRef, Load, Store, While
+from ..ir.ops import BLOCKS, Atomic, For, GlobalRef, Load, Store, While
 from ..ir.traverse import walk
 from ..kernel import Kernel
 from ..launches.choice.variant import Variant
@@ -130,7 +130,9 @@ def _of_launch(planned: Planned) -> list[str]:
     columns = _moved(planned, unknown)
     grid, block = (" x ".join(map(str, _trimmed(extents))) for extents in (launch.grid, launch.block))
     rows = [f"launch: {threads:,} threads, grid {grid}, block {block}", *([_IN_TWO] if plan.then else [])]
-    rows += [*([_LARGER] if plan.given != plan.launch.grid else []), ""]
+    if plan.given != plan.launch.grid:
+        rows += [_LARGER if plan.launch.blocks is None else _SMALLER]
+    rows += [""]
     rows += [*_steps(plan), "", *_table("bytes moved, estimated", columns, lambda amount: amount.text(size))]
     tape = tape_total(plan.tape_sizes(launch, planned.primal, planned.placement), launch)
     if tape:
@@ -146,6 +148,7 @@ def _moved(planned: Planned, unknown: dict[str, str]) -> list[Traffic]:
     plan, given = planned.plan, Shape(planned.launch.grid, planned.launch.block)
     shape = Shape(plan.launch.grid, plan.launch.block)
     scalars = planned.gradient.scalars(planned.primal, plan.segment)
+    scalars |= {} if plan.launch.blocks is None else {BLOCKS: plan.launch.blocks}
     then = tuple(kernel for kernel, _ in plan.then)
     found = _columns(planned.gradient.kernel, plan.variant, (given, shape), scalars, unknown, then)
     columns = [
@@ -208,6 +211,7 @@ def _is_in_two(gradient: Differentiated) -> bool:
 
 
 _LARGER = "the turns of a thread's loop are threads of their own, in a larger grid"
+_SMALLER = "each block does the work of many, in a smaller grid: what a thread adds up for one element it adds once"
 _IN_TWO = (
     "two launches, the reverse alone and then the kernel: together they load, store and compute no more than one would"
 )

@@ -391,6 +391,7 @@ class While(Op):
 
 
 SEGMENT = "_segment"  # the parameter that has the length of a checkpointed loop's segments
+BLOCKS = "_blocks"  # the one that has the number of blocks that others are the turns of, see transforms/block_turns
 ADJOINT = "_d_"  # what the names of memory that holds adjoints begin with
 
 

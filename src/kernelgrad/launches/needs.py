@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..autodiff.calculus.shadows import SHARED_BYTES
-from ..ir.ops import SEGMENT
+from ..ir.ops import BLOCKS, SEGMENT
 from .memory import started_grid
 from .memory.buffers import Expression, Need, Number, SharedBytes, Sized, Value
 from .memory.deferred_adds import slots
@@ -25,13 +25,18 @@ _ALIGN = 16
 
 
 def needs_of(
-    variant: Variant, at: Sized, tape: Mapping[Any, Expression] | None, segment: int | None = None
+    variant: Variant,
+    at: Sized,
+    tape: Mapping[Any, Expression] | None,
+    segment: int | None = None,
+    blocks: int | None = None,
 ) -> tuple[Need, ...]:
     """But for logs. `tape`: elements of each stack for each thread; None where a launch counts them. `at`: the launch,
-    where that decides which memory there is."""
+    where that decides which memory there is. `blocks`: see `KnownLaunch`."""
     own = SharedBytes().rounded_up(_ALIGN) * _ALIGN
     shared = [Value(SHARED_BYTES, own, "where shadows begin")]
     segments = [] if segment is None else [Value(SEGMENT, Number(segment), "iterations")]
+    turns = [] if blocks is None else [Value(BLOCKS, Number(blocks), "of the kernel's launch: fewer are started")]
     return (
         *(shared if variant.doubles_shared else ()),
         *shadows(variant),
@@ -44,6 +49,7 @@ def needs_of(
         *row_memory(variant),
         *started_grid.launch_extents(variant),
         *segments,
+        *turns,
         *tape_needs(variant, tape),
         *winner_needs(variant),
     )

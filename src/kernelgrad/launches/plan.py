@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ..autodiff.calculus.shadows import SHARED_BYTES
-from ..ir.ops import SEGMENT
+from ..ir.ops import BLOCKS, SEGMENT
 from ..ir.ops import Value as IRValue
 from ..kernel import Kernel
 from ..locks import cached_property, make_lock
@@ -124,7 +124,8 @@ class LaunchPlan:
         return self
 
     def in_place_of(self, grid: Extents, asked: Iterable[IRValue]) -> LaunchPlan:
-        """For launches with that grid, of which this one's blocks are the turns (see `choice/spread_turns`)."""
+        """For launches with that grid, of which this one's blocks are the turns (see `choice/spread_turns`), or whose
+        blocks are this one's turns (see `choice/block_turns`)."""
         self.given, self.asked = grid, (*self.asked, *asked)
         return self
 
@@ -186,7 +187,7 @@ class LaunchPlan:
 
         sizes = self.sizes
         tape = None if sizes is None else {key: Number(int(each[0])) for key, each in sizes.items()}
-        return (*needs_of(self.variant, self.sized, tape, self.segment), *self.staged)
+        return (*needs_of(self.variant, self.sized, tape, self.segment, self.launch.blocks), *self.staged)
 
     @cached_property
     def staged(self) -> list[Need]:
@@ -373,6 +374,11 @@ def _cut(plan: LaunchPlan, at: Preparation) -> None:
     at.own.supplied[SEGMENT] = Supplied(plan.segment)
 
 
+def _count_blocks(plan: LaunchPlan, at: Preparation) -> None:
+    assert plan.launch.blocks is not None
+    at.own.supplied[BLOCKS] = Supplied(plan.launch.blocks)
+
+
 def _keep(plan: LaunchPlan, at: Preparation) -> None:
     from .memory.tape_memory import add_tape
 
@@ -414,6 +420,7 @@ _PARTS: tuple[tuple[Callable[[LaunchPlan], Any], Part], ...] = (
     (lambda plan: plan.variant.options.facts.exchanged, _leave),
     (lambda plan: plan.staged, _stage),
     (lambda plan: plan.segment is not None, _cut),
+    (lambda plan: plan.launch.blocks is not None, _count_blocks),
     (lambda plan: plan.variant.places, _keep),
     (lambda plan: plan.variant.derivative.won_buffers, _add_winners),
 )

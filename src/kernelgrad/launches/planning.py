@@ -18,13 +18,14 @@ from ..ir.ops import Barrier, BarrierReduce, For, Value, Warp, While
 from ..ir.traverse import kinds
 from ..ir.types import Pointer
 from ..locks import cached_property, compiling
-from ..runtime.integers import Extents, KnownLaunch, Looking
+from ..runtime.integers import KnownLaunch, Looking
 from .choice.forms import Forms
 from .choice.variant import Variant
 from .plan import Cleared, Gathering, LaunchPlan
 
 if TYPE_CHECKING:
     from ..autodiff.accumulate.choice import Facts
+    from .choice.block_turns import SmallerLaunches
     from .choice.split_launch import InTwo, Spilled
     from .choice.spread_turns import LargerLaunches
 
@@ -48,13 +49,22 @@ class Planner:
 
         return LargerLaunches(self.forms)
 
+    @cached_property
+    def smaller(self) -> SmallerLaunches:
+        from .choice.block_turns import SmallerLaunches
+
+        return SmallerLaunches(self.forms)
+
     @compiling
     @deeply
     def plan(self, launch: KnownLaunch, spilled: Spilled | None = None) -> LaunchPlan:
         """`spilled`: what the compiler says of a kernel's local memory, on a GPU."""
         looking = Looking(launch.answers(self.forms.kernel.function))
         if self._has_loops and (larger := self.larger.find(launch, looking)) is not None:
-            return self._in_larger(*larger, launch, looking, spilled)
+            forms, grid = larger
+            return self._in_place_of(launch, forms, launch._replace(grid=grid), looking, spilled)
+        if self._may_be_smaller and (smaller := self.smaller.find(launch, looking)) is not None:
+            return self._in_place_of(launch, *smaller, looking, spilled)
         halves = self.in_two.find(launch, looking, spilled, self._wide(launch, looking)) if self._takes_long else None
         if halves is None:
             return _in_one(self.forms, launch, looking)
@@ -81,13 +91,13 @@ class Planner:
 
         return is_wide
 
-    def _in_larger(
-        self, forms: Forms, grid: Extents, launch: KnownLaunch, looking: Looking, spilled: Spilled | None
+    def _in_place_of(
+        self, launch: KnownLaunch, forms: Forms, other: KnownLaunch, looking: Looking, spilled: Spilled | None
     ) -> LaunchPlan:
-        """By the plan of a larger launch. `forms`: of the kernel for that."""
-        planner, larger = self._planners.setdefault(forms, Planner(forms)), launch._replace(grid=grid)
-        plan = planner.plan(larger, spilled)
-        return plan.in_place_of(launch.grid, (*looking.asked, *planner.relevant(larger, plan)))
+        """By the plan of a larger launch, or of a smaller one. `forms`: of the kernel for that."""
+        planner = self._planners.setdefault(forms, Planner(forms))
+        plan = planner.plan(other, spilled)
+        return plan.in_place_of(launch.grid, (*looking.asked, *planner.relevant(other, plan)))
 
     @property
     def other_forms(self) -> Iterator[Forms]:
@@ -95,6 +105,10 @@ class Planner:
         yield from self.in_two.reverses
         for forms, planner in self._planners.items():
             yield from (forms, *planner.other_forms)
+
+    @property
+    def _may_be_smaller(self) -> bool:
+        return self.forms.settings.mode == "reverse"
 
     @cached_property
     def _has_loops(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from ..analysis.access.affine import BytesOf
 from ..analysis.machine import VECTOR_BYTES
 from ..ir.layout import param_layout
-from ..ir.ops import SEGMENT, Function, Value
+from ..ir.ops import BLOCKS, SEGMENT, Function, Value
 from ..ir.types import Scalar
 from ..locks import make_lock
 from .config import Launch
@@ -27,6 +27,7 @@ class Integers:
     def __init__(self, function: Function):
         self._values: list[Value] = []
         self._segments = [p.value for p in function.params if p.variable == SEGMENT]
+        self._blocks = [p.value for p in function.params if p.variable == BLOCKS]
         layout, end = "<", 0
         for param, offset in zip(function.params, param_layout(function)[0], strict=True):
             if isinstance(param.type, Scalar) and param.variable is None and not param.type.is_float:
@@ -44,10 +45,13 @@ class Integers:
         """The number that a parameter's value is, None where it is none. `segment`: the length of segments."""
         return self.answers(self.read(packed), segment)
 
-    def answers(self, integers: Iterable[int], segment: int | None = None) -> Callable[[Any], Any]:
-        """The same for numbers that were read already."""
+    def answers(
+        self, integers: Iterable[int], segment: int | None = None, blocks: int | None = None
+    ) -> Callable[[Any], Any]:
+        """The same for numbers that were read already. `blocks`: of which those that are started take turns."""
         found: dict[Any, Any] = dict(zip(self._values, integers, strict=True))
         found |= dict.fromkeys(self._segments, segment)
+        found |= dict.fromkeys(self._blocks, blocks)
         return found.get
 
 
@@ -111,7 +115,7 @@ class KnownLaunch(NamedTuple):
     the bytes of its buffers by name, and of adjoints if these are given already. `aligned`: which of them begin at
     multiples of 16 bytes, on a GPU. `segment`: the length of a checkpointed loop's segments. `parts`: the buffers that
     are parts of larger arrays, of which a kernel may reach more. `halves`: the listed parameters of half precision
-    whose adjoints were given in it."""
+    whose adjoints were given in it. `blocks`: how many there are along an axis on which fewer are started."""
 
     wanted: tuple[str, ...]
     grid: Extents
@@ -124,11 +128,12 @@ class KnownLaunch(NamedTuple):
     segment: int | None = None
     parts: frozenset[str] = frozenset()
     halves: frozenset[str] = frozenset()
+    blocks: int | None = None
 
     def answers(self, function: Function, segmented: bool = False) -> Callable[[Any], Any]:
         """The integers by the values of the parameters, and the sizes of buffers that are whole; `segmented`: the
         length of segments, too. Which form a launch gets does not depend on that: it is chosen for the form."""
-        found = integers_of(function).answers(self.integers, self.segment if segmented else None)
+        found = integers_of(function).answers(self.integers, self.segment if segmented else None, self.blocks)
         sizes, roots = dict(self.sizes), {p.value: p.name for p in function.params}
 
         def known(value: Any) -> Any:

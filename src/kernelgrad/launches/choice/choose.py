@@ -67,7 +67,7 @@ class Chooser:
     def find(self, launch: KnownLaunch, sizes: Mapping[str, int], assigned: tuple[str, ...]) -> Found:
         """`sizes`: of the buffers, in bytes; `assigned`: whose adjoints start at zero."""
         known = launch.answers(self.variant.kernel.function)
-        kind = launch.grid, launch.block, launch.shared_bytes, tuple(sizes.items()), launch.ways, launch.parts
+        kind = *launch[1:4], launch.blocks, tuple(sizes.items()), launch.ways, launch.parts
         found = self._found.get((kind, tuple(map(known, self.relevant.parts))))
         if found is None:
             looking = Looking(known)
@@ -186,7 +186,7 @@ class Chooser:
         scattered = private & set(_scattered(prepared, sums)) if _loads_rather(launch) else frozenset[str]()
         others = [(name, nbytes) for name, nbytes in sizes.items() if name not in private - scattered]
         chosen: tuple[Chosen, ...] = ()
-        if others and not launch.ways.single:
+        if others and not launch.ways.single and launch.blocks is None:
             find = self._gathers().find
             chosen = find(self.options, prepared, sums, others, apart, assigned, on_gpu, scattered)
         gathered = {c.gather.name for c in chosen}

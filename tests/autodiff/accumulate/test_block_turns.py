@@ -1,0 +1,103 @@
+"""Blocks that do the work of many, where what they add to is the same: which launches get it, values, what is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+from block_turn_cases import SMALLER, STAYS, Case
+from derived import kernel_of
+from every_plan import forced
+from kernelgrad.runtime.config import make_launch
+
+CASES = {**SMALLER, **STAYS}
+PLANS = ("blocks in turns", "blocks in turns, with cells")
+OPTIONS: dict[str, dict[str, Any]] = {
+    "added": {},
+    "kept": {"keep": "y"},
+    "assigned": {"assign": "x, w"},
+}
+
+
+def made(case: Case, **options: Any) -> Any:
+    return kg.gradient(kernel_of(case.source), "y, x, w", primal=False, **options)
+
+
+def planned(case: Case, **options: Any) -> Any:
+    with forced(PLANS[0]):
+        return made(case, **options).planned(
+            make_launch(*case.launch), (*case.arrays(), *case.numbers), {}, on_gpu=True
+        )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_which_launches_are_smaller(name: str) -> None:
+    case = CASES[name]
+    plan = planned(case).plan
+    assert plan.launch.grid == (case.started or plan.given)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", CASES)
+def test_values(name: str, options: str, plan: str) -> None:
+    """Against forward mode."""
+    case, rng = CASES[name], np.random.default_rng(6)
+    if options == "kept" and name == "read and stored":
+        return  # it is no pure output
+    given = [rng.uniform(-1, 1, size) for size in case.sizes]
+    adjoints = [g.copy() for g in given]
+    with forced(plan):
+        made(case, **OPTIONS[options])[case.launch](*case.arrays(), *case.numbers, *adjoints)
+    starts = [np.zeros_like(g) if options == "assigned" else g for g in given[1:]]
+    kept = [given[0]] if options == "kept" else [adjoints[0]]
+    if options == "kept":
+        np.testing.assert_array_equal(adjoints[0], given[0])
+    tangent = kg.jvp(kernel_of(case.source), "y, x, w")
+    for _ in range(2):
+        tangents = [rng.uniform(-1, 1, size) for size in case.sizes]
+        if options == "kept":
+            tangents[0][:] = 0  # of what y was before, nothing is said
+        moved = [t.copy() for t in tangents]
+        tangent[case.launch](*case.arrays(), *case.numbers, *moved)
+        found = [*kept, *(now - before for now, before in zip(adjoints[1:], starts, strict=True))]
+        np.testing.assert_allclose(sum(map(np.dot, found, tangents)), given[0] @ moved[0], rtol=1e-10, atol=1e-10)
+
+
+def test_grids_decide() -> None:
+    """One gradient, launches of several sizes."""
+    case = SMALLER["columns"]
+    with forced(PLANS[0]):
+        gradient = made(case)
+        for grid, n, c in ((20, 300, 12), (40, 640, 12), (20, 300, 10), (6, 96, 12), (20, 320, 8), (40, 600, 12)):
+            rng = np.random.default_rng(n)
+            y, x, w = (rng.uniform(-1, 1, size) for size in (n, n, c))
+            d_y, d_x, d_w = rng.uniform(-1, 1, n), np.zeros(n), np.zeros(c)
+            given = d_y.copy()
+            gradient[grid, 16](y, x, w, n, c, d_y, d_x, d_w)
+            column = np.arange(n) % c
+            np.testing.assert_allclose(d_x, given * w[column], rtol=1e-12)
+            np.testing.assert_allclose(d_w, np.bincount(column, given * x, c), rtol=1e-10)
+
+
+def test_explained() -> None:
+    case = SMALLER["channels"]
+    found = planned(case)
+    assert found.plan.launch.blocks == 40
+    with forced(PLANS[0]):
+        gradient, arguments = made(case), (*case.arrays(), *case.numbers)
+        text = gradient.source_for(*case.launch, *arguments, on_gpu=True)
+        said = gradient.explain(*case.launch, *arguments)
+    assert "<<<dim3(6, 1, 1), dim3(16, 1, 1)>>>" in text and "for a launch of the kernel with dim3(40, 1, 1)" in text
+    assert "_blocks: 40" in text
+    assert "in a smaller grid" in str(said)
+
+
+def test_a_name_that_is_taken() -> None:
+    """A kernel's own variable may have the name of what a smaller launch is told."""
+    case = SMALLER["columns"]
+    taken = case._replace(params="int n, int c, int _blocks", numbers=(*case.numbers, 3))
+    assert planned(taken).plan.launch.grid == (20, 1, 1)
