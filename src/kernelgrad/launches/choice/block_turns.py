@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .variant import Variant
 
 _STARTED = RESIDENT_THREADS  # threads, at least
+_LESS = 0.25  # of a period that may be missing, rather than one more that few threads find room for
 _TURNS = 4  # of each block, at least
 _MOST = 0.75  # of the additions, that are made once for all turns
 _KNOWN = (*PURE, If, For, While, Load, Store, Alloca, Atomic)
@@ -158,13 +159,13 @@ def _bases(sum_: Affine) -> set[Basis]:
 
 
 def _started(places: list[_Place], axis: int, launch: KnownLaunch) -> tuple[float, int] | None:
-    """The weight of those that stay the same, if it is most, and how many blocks are started: as few as fill the
+    """The weight of those that stay the same, if it is most, and how many blocks are started: as few as nearly fill the
     machine."""
     others = math.prod(launch.grid) // launch.grid[axis] * math.prod(launch.block)
     for longest in sorted({own.period for own in places if own.period is not None}, reverse=True):
         same = [own for own in places if own.period is not None and own.period <= longest]
         step = math.lcm(*(own.period for own in same if own.period is not None))
-        blocks = step * -(-_STARTED // (others * step))
+        blocks = step * max(1, math.ceil(_STARTED / (others * step) - _LESS))
         weight = sum(own.weight for own in same)
         if blocks * _TURNS <= launch.grid[axis] and weight > _MOST * sum(own.weight for own in places):
             return weight, blocks
