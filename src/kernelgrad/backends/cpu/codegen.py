@@ -69,27 +69,47 @@ def optimise(text: str, effort: Effort = Effort.ALL) -> llvm.ModuleRef:
     options.loop_vectorization = options.slp_vectorization = effort is Effort.ALL
     options.loop_interleaving = options.loop_unrolling = True
     passes = llvm.create_pass_builder(machine, options)
-    with _loads_in_place():
+    with _without_pre():
         passes.getModulePassManager().run(module, passes)
     return module
 
 
 @contextmanager
-def _loads_in_place() -> Iterator[None]:
-    """Has a loop over threads load x[i] again, although the thread before loaded it as x[i + 1]: what one thread hands
-    to the next keeps the loop from being vectorised. The option is everybody's in this process, so it is set back."""
-    llvm.set_option("", "-enable-load-in-loop-pre=false")
+def _without_pre() -> Iterator[None]:
+    """Without partial redundancy elimination. Of loads: a loop over threads loads x[i] again, although the thread
+    before loaded it as x[i + 1], since what one thread hands to the next keeps the loop from being vectorised. Of
+    values: Note [Addresses that meet] in `workarounds`. The options are everybody's in this process, so they are set
+    back."""
+    _set_options("enable-load-in-loop-pre=false", "enable-pre=false")
     try:
         yield
     finally:
-        llvm.set_option("", "-enable-load-in-loop-pre=true")
+        _set_options("enable-load-in-loop-pre=true", "enable-pre=true")
+
+
+def _set_options(*options: str) -> None:
+    for option in options:
+        llvm.set_option("", f"-{option}")
 
 
 def object_code(text: str, effort: Effort = Effort.ALL) -> bytes:
-    return bytes(target_machine(effort).emit_object(_fenced(optimise(text, effort))))
+    module = optimise(text, effort)
+    if effort is Effort.ALL and _takes_one_lane(str(module)):
+        module = optimise(text, Effort.SCALAR)
+    return bytes(target_machine(effort).emit_object(_fenced(module)))
+
+
+def _takes_one_lane(text: str) -> bool:
+    """Whether a number is chosen by what the first lane of a mask says (Note [Addresses that meet] in `workarounds`)."""
+    first = set(_FIRST_LANE.findall(text))
+    return any(condition in first for condition in _CHOSEN.findall(text) if first)
 
 
 _NAME = r"%[-\w.$]+|%\"[^\"]*\""
+_FIRST_LANE = re.compile(rf"^ *({_NAME}) = extractelement <\d+ x i1> .*, i64 0$", re.M)
+_CHOSEN = re.compile(rf" = select i1 ({_NAME}), (?:i\d+|ptr) ")
+
+
 _LOAD = r"(?:tail )?call (?:\w+ )*?(<\d+ x (\w+)>) @llvm\.masked\.load\.v(\d+)f.*"
 _MASKED = re.compile(rf"^( *)({_NAME}) = ({_LOAD})$", re.M)
 

@@ -6,6 +6,14 @@ past the wrap (as blockIdx.x * blockDim.x + (threadIdx.x + 1) % blockDim.x does 
 to a power of two and go into an address are therefore passed through an empty piece of assembly, which it cannot look
 into; such loops are not vectorised. `tests/backends/cpu/test_masked.py` has the kernel.
 
+Note [Addresses that meet]
+In `if (j == 0 || f[j + t] == 0) s[t] = x[j + t]`, partial redundancy elimination has the address come from either side
+of the `||`: x + t, since j is 0 there, or the one that f[j + t] computed. So may the source: `at = t; go = true; if (j)
+{ at = j + t; go = f[at] == 0; } if (go) s[t] = x[at];`. Where the loop vectoriser blends consecutive addresses, it asks
+the first lane alone which it is: if that one's f is not 0, all lanes read x + t, whatever j is. So that elimination is
+off (`codegen`), and code in which the first lane of a mask still chooses a number is compiled again without vectors.
+`tests/backends/cpu/test_addresses_that_meet.py` has such kernels.
+
 Note [Blended loads]
 Vectorised, `if (c) { d = p[i]; p[i] = 0; }` with d -0.0 otherwise is a masked load, a masked store and a blend of the
 loaded values with -0.0. LLVM makes load and blend one masked load, at the place of the blend: after the store. A value

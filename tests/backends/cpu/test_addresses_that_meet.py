@@ -1,0 +1,50 @@
+"""Addresses that come from several sides of a condition: LLVM 22.1 takes one lane's for all (Note [Addresses that meet])."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kernelgrad as kg
+
+# What a block's threads do in some turns of a loop, behind conditions that are the same for all and others that are not.
+FILLS = {
+    "or": "if (j == 0 || f[j + t] == 0) s[t] = x[j + t];",
+    "or, and": "if (j == 0 || (f[j + t] == 0 && f[j + t + 1] != 7)) s[t] = x[j + t];",
+    "or, by data": "if (f[j] == 2 || f[j + t] == 0) s[t] = x[j + t];",
+    "chosen": "bool go = j == 0 ? true : f[j + t] == 0; int at = go ? j + t : t; if (go) s[t] = x[at];",
+    "a flag": "int at = t; bool go = true; if (j != 0) { at = j + t; go = f[at] == 0; } if (go) s[t] = x[at];",
+    "else if": "if (j == 0) s[t] = x[t]; else if (f[j + t] == 0) s[t] = x[j + t];",
+    "pointers": "const double *p = x; bool go = true; if (j) { p = x + j; go = f[j + t] == 0; } if (go) s[t] = p[t];",
+    "stores": "if (j == 0 || f[j + t] == 0) z[j + t] = x[t]; s[t] = z[j + t];",
+    "two": "if (j == 0 || f[j + t] == 0) { s[t] = x[j + t] * z[j + t]; z[j + t] = x[t]; }",
+}
+
+
+@pytest.mark.parametrize("block", [8, 33])
+@pytest.mark.parametrize("name", FILLS)
+def test_fills(name: str, block: int) -> None:
+    """Check mode does one thread after the other."""
+    kernel = kg.compile(f"""__global__ void k(double *y, const double *x, const int *f, int n, double *z) {{
+        __shared__ double s[64];
+        int t = threadIdx.x;
+        double a = 0;
+        s[t] = 0;
+        for (int j = 0; j < n; ++j) {{
+            if (j % 3 != 1) {{
+                {FILLS[name]}
+                __syncthreads();
+                for (int q = 0; q < blockDim.x; ++q) a += s[q] * s[q];
+                __syncthreads();
+            }}
+        }}
+        y[t] = a;
+    }}""")["k"]
+    rng = np.random.default_rng(block)
+    f, x = rng.integers(0, 3, 64, dtype=np.int32), np.arange(1.0, 65.0)
+    f[2] = 1  # the first lane's decides
+    found, expected = (np.zeros(block), np.ones(64)), (np.zeros(block), np.ones(64))
+    kernel[1, block](found[0], x, f, 9, found[1])
+    kernel.check(1, block, expected[0], x, f, 9, expected[1])
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-13)
