@@ -41,6 +41,7 @@ _LOADS = Pass("loads", "transforms.loads:with_arguments_apart", (Load,))
 _REREADS = Pass("rereads", "transforms.rereads", (For,))
 _STORED_VALUES = Pass("stored_values", "transforms.stored_values", (For, While, Barrier))
 _ROTATE = Pass("rotate", "transforms.rotate", (While,))
+_LOOP_ENDS = Pass("loop_ends", "transforms.loop_ends", (While,))
 _INVARIANT = Pass("invariant", "transforms.invariant", (For, While))
 
 
@@ -74,6 +75,7 @@ def in_form(function: Function, module: Module, options: Options) -> Function:
         refuse_waiting(function)
     function = _predicated(function, module, options)
     function = applied(_ROTATE, applied(_INVARIANT, function, module), module)
+    function = applied(_LOOP_ENDS, function, module)
     return applied(Pass("converge", "transforms.converge", (Warp, Barrier), (not facts.ragged,)), function, module)
 
 

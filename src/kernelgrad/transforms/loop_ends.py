@@ -1,0 +1,65 @@
+"""What a loop carries into an iteration that does not come, and nobody uses afterwards, may be anything.
+
+    while (go) { ...; i = broke ? i : i + 1; go = !broke && i < n; }      i = i + 1
+
+A `break` leaves such choices behind. Without them `i` is a counter. Loops are in the form of `rotate`, and stay so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..analysis.loop_ends import GoingOn
+from ..analysis.structure import is_rotated
+from ..ir.ops import Apply, Block, Function, Module, Op, Value, While
+from ..ir.traverse import descend, uses, walk, with_body
+from ..ir.types import Scalar
+from . import rotate, simplify
+
+
+def run(function: Function, module: Module) -> Function:
+    used = uses(function.body)
+    definition = {v: op for op in walk(function.body) for v in op.results}
+    found = False
+
+    def rewritten(block: Block) -> Block:
+        nonlocal found
+        ops: list[Op] = []
+        for op in block.ops:
+            op = descend(op, rewritten)
+            if isinstance(op, While) and is_rotated(op):
+                chosen = _chosen(op, [r for r in op.results if not used.get(r)], GoingOn(op, definition))
+                found = found or chosen is not op
+                op = chosen
+            ops.append(op)
+        return Block(block.args, tuple(ops), block.results)
+
+    body = rewritten(function.body)
+    if not found:
+        return function
+    return rotate.run(simplify.run(with_body(function, body), module), module)
+
+
+def _chosen(loop: While, unused: list[Value], going_on: GoingOn) -> While:
+    results = list(loop.body.results)
+    for k, result in enumerate(loop.results):
+        if k and result in unused:
+            results[k] = _value(results[k], going_on)
+    if tuple(results) == loop.body.results:
+        return loop
+    return replace(loop, body=Block(loop.body.args, loop.body.ops, tuple(results)))
+
+
+def _is_whole(value: Value) -> bool:
+    """Of a float, what is computed in vain may be infinite, and its adjoint of zero meet that."""
+    return isinstance(value.type, Scalar) and not value.type.is_float
+
+
+def _value(value: Value, going_on: GoingOn) -> Value:
+    """What it is where the loop goes on."""
+    op = going_on.definition.get(value)
+    if isinstance(op, Apply) and op.fn == "select" and _is_whole(value):
+        truth = going_on.truth(op.args[0])
+        if truth is not None:
+            return _value(op.args[1] if truth else op.args[2], going_on)
+    return value
