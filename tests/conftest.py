@@ -62,6 +62,7 @@ THINNED = {
     "autodiff/accumulate/test_block_cells.py": 3,
     "autodiff/prepare/test_double_cells.py": 2,
     "autodiff/saving/test_bit_stack.py": 2,
+    "autodiff/saving/test_earlier_fills.py": 2,
     "autodiff/saving/test_rescaled_sums.py": 3,
     "autodiff/test_awkward_launches.py": 2,
     "autodiff/test_block_rows.py": 3,

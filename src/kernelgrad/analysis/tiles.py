@@ -15,8 +15,9 @@ that filling it again makes it what it was, whatever of it is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..ir.effects import has_barrier
 from ..ir.ops import Alloca, Barrier, Block, For, If, Load, Op, Store, Value, While
@@ -24,6 +25,23 @@ from ..ir.traverse import blocks, operands, walk
 from ..ir.types import Pointer
 from .roots import Memory
 from .structure import Place, Structure
+
+if TYPE_CHECKING:
+    from .cycles import Cycle
+    from .induction import Induction
+
+
+@dataclass(frozen=True, eq=False)
+class Earlier:
+    """How the cells are filled again that the fill of an iteration leaves out (see `autodiff/saving/earlier_fills`).
+    `number`: of the iteration that is reversed, from zero. `guards`: conditions, and which way they must go, for an
+    iteration of the loop to come to the fill. `outside`: what is used from around the loop."""
+
+    loop: For | While
+    number: Value
+    guards: tuple[tuple[Value, bool], ...]
+    inductions: Mapping[Value, Induction | Cycle]
+    outside: tuple[Value, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +55,8 @@ class Tile:
     loads: frozenset[int]
     reads: tuple[Op, ...]  # operations of the block that read it
     inner: frozenset[int] = frozenset()  # loads of what is filled so far, in the operations that fill it
+    earlier: Earlier | None = None  # where it can be filled again although guards leave cells out
+    looks_back: bool = False  # and is
 
     @property
     def ready(self) -> Op:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from ..analysis.promises import told_apart
+from ..analysis.tiles import Tile
 from ..autodiff.accumulate.choice import HOLDS, Accumulation
 from ..autodiff.prepare.prepared import Prepared
 from ..autodiff.reverse import Derivation
@@ -219,12 +220,18 @@ def _together(prepared: Prepared, exchanged: Collection[str]) -> list[str]:
 
 
 def _tiles(plan: Plan) -> list[str]:
-    otherwise = ", if the fill covers all that is read; otherwise what is read goes on the tape"
+    tiles = (tile for used in plan.refilled.values() for tile in used)
     return [
-        f"{tile.fill[0].span}: '{tile.variable}' is filled again in the reverse{otherwise if tile.barrier else ''}"
-        for used in plan.refilled.values()
-        for tile in used
+        f"{tile.fill[0].span}: '{tile.variable}' is filled again in the reverse{_filled_by(tile)}" for tile in tiles
     ]
+
+
+def _filled_by(tile: Tile) -> str:
+    if tile.looks_back:
+        return ": what its guards leave out, as earlier iterations left it"
+    if tile.earlier is not None:
+        return ", as earlier iterations left it if its guards leave out what is read"
+    return ", if the fill covers all that is read; otherwise what is read goes on the tape" if tile.barrier else ""
 
 
 def _winners(prepared: Prepared) -> list[str]:

@@ -1,4 +1,4 @@
-"""Addresses that come from several sides of a condition: LLVM 22.1 takes one lane's for all (Note [Addresses that meet])."""
+"""Addresses from several sides of a condition: LLVM 22.1 takes one lane's for all (Note [Addresses that meet])."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 import kernelgrad as kg
 
-# What a block's threads do in some turns of a loop, behind conditions that are the same for all and others that are not.
+# What a block's threads do in some turns of a loop, behind conditions that are the same for all, and others.
 FILLS = {
     "or": "if (j == 0 || f[j + t] == 0) s[t] = x[j + t];",
     "or, and": "if (j == 0 || (f[j + t] == 0 && f[j + t + 1] != 7)) s[t] = x[j + t];",

@@ -43,6 +43,39 @@ def is_covered(tile: Tile, nbytes: int, block: tuple[int, int, int], structure: 
     return not (wanted & ~written).any()
 
 
+def is_stored_apart(tile: Tile, nbytes: int, block: tuple[int, int, int], structure: Structure, known: Known) -> bool:
+    """Whether each cell is stored by one thread in one place, in whatever iterations of a loop around: guards that are
+    not known are taken to hold."""
+    threads = Threads(block, structure, known)
+    written = np.zeros(nbytes, np.int32)
+    for access in _possible_writes(tile.fill, np.ones(threads.count, bool), threads, tile):
+        at = None if access is None else access.address[access.mask]
+        if access is None or (at.size and (at.min() < 0 or at.max() + access.size > nbytes)):
+            return False
+        for k in range(access.size):
+            np.add.at(written, at + k, 1)
+    return bool(written.max(initial=0) <= 1)
+
+
+def _possible_writes(ops: Iterable[Op], mask: Numbers, threads: Threads, tile: Tile) -> Iterator[Access | None]:
+    """None where it is not known which."""
+    for op in ops:
+        if isinstance(op, Store) and id(op) in tile.stores:
+            address = threads.address(op.ptr)
+            yield None if address is None else Access(address, mask, op.value.type.size)
+        elif isinstance(op, If):
+            chosen = threads.value(op.cond)
+            sides = (mask, mask) if chosen is None else (mask & chosen, mask & ~chosen)
+            yield from _possible_writes(op.then.ops, sides[0], threads, tile)
+            yield from _possible_writes(op.orelse.ops, sides[1], threads, tile)
+        elif any(id(nested) in tile.stores for b in blocks(op) for nested in walk(b)):
+            assert isinstance(op, For | While)
+            for iteration in threads.iterations(op, mask):
+                if not iteration.sure:
+                    yield None
+                yield from _possible_writes(op.body.ops, iteration.mask, iteration.threads, tile)
+
+
 def _mark(cells: Numbers, access: Access) -> bool:
     """False for an access beyond the array."""
     at = access.address[access.mask]

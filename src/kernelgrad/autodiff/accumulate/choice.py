@@ -35,7 +35,8 @@ class Facts:
     """What is known of a launch. `private`: the buffers and shared variables whose elements are touched by one thread
     each (rule 11); None for those of a typical launch. `exclusive`: the same of cells of shared memory between
     two barriers (rule 17), by where they are read. `apart`: the stores by which no two threads write the same
-    element. `refill`: the tiles' fills cover what is read (rule 8). `partials`: the warps leave their sums for a
+    element. `refill`: the tiles' fills cover what is read (rule 8), but for those in `looks_back`: these have
+    what earlier iterations left in some cells. `partials`: the warps leave their sums for a
     finishing step, since so many blocks would wait for each other at one address. `coarse`: along so many axes
     there are so many blocks that fewer may be started, each for many of the launch's. `overwritten`: inputs all
     of whose elements are read once each, so that their adjoints can be written instead of cleared first and added
@@ -65,6 +66,7 @@ class Facts:
     exclusive: frozenset[Place] | None = None
     apart: frozenset[Place] | None = None
     refill: bool = True
+    looks_back: frozenset[str] = frozenset()
     partials: bool = False
     coarse: int = 0
     overwritten: frozenset[str] = frozenset()

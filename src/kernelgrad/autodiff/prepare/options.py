@@ -53,6 +53,7 @@ class Options:
         facts = self.facts
         kept = Facts(
             refill=facts.refill,
+            looks_back=facts.looks_back,
             copied=facts.copied,
             copies=facts.copies,
             cells=facts.cells,

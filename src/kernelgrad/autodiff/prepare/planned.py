@@ -278,7 +278,7 @@ def _task(
         from ..saving import held_results
 
         held = held_results.find(structure, memory, activity, held_results.roots_of(function, options.results))
-    more = (changing, early, not options.facts.stacks, held)
+    more = (changing, early, not options.facts.stacks, held, options.facts.looks_back)
     return Task(function, structure, memory, activity, shadow, alias, refill, winners, choices, *more)
 
 

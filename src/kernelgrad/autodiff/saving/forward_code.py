@@ -229,13 +229,24 @@ class Rematerialized:
         shared = any(tile.barrier is not None for tile in tiles)
         if shared:
             self.b.effect(Barrier, "block")
-        for tile in tiles:
+        for tile in (tile for tile in tiles if not tile.looks_back):
             for op in tile.fill:
                 copier = self.copier(tile.stored(op), op, tile.inner)
                 copier.stores = tile.stores
                 copier.op(op, taping=False)
+        self.look_back([tile for tile in tiles if tile.looks_back])
         if shared:
             self.b.effect(Barrier, "block")
+
+    def look_back(self, tiles: list[Tile]) -> None:
+        """Those that the same operations fill at once."""
+        together: dict[tuple[int, ...], list[Tile]] = {}
+        for tile in tiles:
+            together.setdefault(tuple(map(id, tile.fill)), []).append(tile)
+        for group in together.values():
+            from .earlier_fills import fill_again
+
+            fill_again(self.b, self.plan, self.find, group)
 
     def copier(self, wanted: list[Value], op: Op, inner: Set[int] = frozenset()) -> Copier:
         copier = Copier(self.b, self.plan, self.find, lambda v: None, effects=False)

@@ -50,6 +50,7 @@ class Plan:
     inductions: dict[Value, Induction | Cycle] = field(default_factory=dict)  # loop arguments known in every iteration
     choices: dict[Value, Value] = field(default_factory=dict)  # of maxima and minima that are kept, by their results
     refilled: dict[int, list[Tile]] = field(default_factory=dict)  # block -> tiles filled again before its reverse
+    numbers: dict[int, Value] = field(default_factory=dict)  # loop -> the number of the iteration that is reversed
     lost: dict[Value, None] = field(default_factory=dict)  # what adjoints need, or come from, and cannot be had again
     instead: dict[Value, None] = field(default_factory=dict)  # taped to save bytes, though it could be recomputed
     is_sound: bool = True  # nothing is kept that is something else in the reverse (see `in_reverse`)

@@ -27,7 +27,8 @@ class Task:
     """What is to be planned. `shadow`: of pointers. `choices`: of maxima and minima, by their results. `changing`:
     memory that may hold something else when the reverse runs, and of which there is no copy. `early`: loads of what
     memory held before the kernel, where the reverse finds that again, if it does at all. `reruns`: whether loops
-    may be run again before their reverse, which fills the tape then. `held`: see `held_results`."""
+    may be run again before their reverse, which fills the tape then. `held`: see `held_results`. `looks_back`: tiles
+    that are filled again by what earlier iterations left."""
 
     function: Function
     structure: Structure
@@ -42,6 +43,7 @@ class Task:
     early: Early | None = None
     reruns: bool = True
     held: Mapping[int, Load] = field(default_factory=dict)
+    looks_back: frozenset[str] = frozenset()
 
 
 def make_plan(task: Task) -> Plan:
@@ -83,7 +85,8 @@ class Planner:
         self.plan.held = task.held
         self.needs = Needs(self.plan, task.memory, task.activity, task.shadow, task.winners)
         self.plan.wanted_of = self.needs.inside
-        choose_tiles(self.again, task.refill)
+        choose_tiles(self.again, task.refill, task.looks_back)
+        self.plan.numbers = self.again.numbers
         self.refills = Refills(self.again, self.plan.refilled)
         self.choices = Choices(self, task.choices)
         self.compared: set[Value] = set()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...analysis.roots import UNKNOWN, Memory, Roots
@@ -37,6 +38,7 @@ class Again:
         self.written = memory.written()
         self.tiles: dict[Value, Tile] = {}
         self.held: Mapping[int, Load] = {}
+        self.numbers: dict[int, Value] = {}  # loop -> the number of the iteration that is reversed, where fills need it
 
     def tile_of(self, op: Op | None) -> Tile | None:
         """The tile that a load reads."""
@@ -142,21 +144,34 @@ def dependencies(op: Op, result: Value) -> list[Value]:
 # ---- tiles ----------------------------------------------------------------------------------------------------------
 
 
-def choose_tiles(again: Again, refill: bool) -> None:
+def choose_tiles(again: Again, refill: bool, looks_back: Collection[str] = ()) -> None:
     """Those whose contents stay, and those that can be filled again. Values stored in branches and loops must be
-    recomputable; one that the block itself stores can be kept."""
+    recomputable; one that the block itself stores can be kept. `looks_back`: those whose fills leave cells out."""
     if again.memory.global_names:
         from ...analysis.tiles import find_tiles
 
         for root, tile in find_tiles(again.memory, again.structure).items():
             if root not in again.changing and (tile.stays or (refill and _can_fill(again, tile))):
                 again.tiles[root] = tile
+        _look_back(again, looks_back)
     if any(isinstance(again.structure.definition.get(root), Alloca) for root in again.written):
         from ...analysis.tiles import find_own
 
         for tile in find_own(again.memory, again.structure):
             if tile.root not in again.changing and (tile.stays or _can_fill(again, tile)):
                 again.tiles[tile.root] = tile
+
+
+def _look_back(again: Again, names: Collection[str]) -> None:
+    """`names`: tiles that are filled again by what earlier iterations left, or not at all."""
+    for root, tile in list(again.tiles.items()):
+        if tile.barrier is None or tile.stays:
+            continue
+        from .earlier_fills import find_earlier
+
+        again.tiles[root] = replace(tile, earlier=find_earlier(again, tile), looks_back=tile.variable in names)
+        if tile.variable in names and again.tiles[root].earlier is None:
+            del again.tiles[root]
 
 
 def _can_fill(again: Again, tile: Tile) -> bool:
@@ -185,5 +200,7 @@ class Refills:
         while todo := [t for used in self.refilled.values() for t in used if t not in self.done]:
             for tile in todo:
                 self.done.add(tile)
+                if tile.looks_back and tile.earlier is not None:
+                    yield list(tile.earlier.outside), None, tile
                 for op in tile.fill:
                     yield (list(operands(op)), None, tile) if isinstance(op, Store) else (tile.stored(op), op, tile)

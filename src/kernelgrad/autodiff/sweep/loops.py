@@ -69,8 +69,10 @@ def reverse_while(sweep: Sweep, op: While) -> None:
 
 
 def _inductions(sweep: Sweep, op: For | While, iteration: Value) -> dict[Value, Value]:
-    """What the loop carries and an iteration's number tells."""
+    """What an iteration's number tells: of what the loop carries, and itself."""
     found = {}
+    if id(op) in sweep.plan.numbers:
+        found[sweep.plan.numbers[id(op)]] = iteration
     for arg in op.body.args:
         rule = sweep.plan.inductions.get(arg)
         if rule is not None:

@@ -100,7 +100,7 @@ def object_code(text: str, effort: Effort = Effort.ALL) -> bytes:
 
 
 def _takes_one_lane(text: str) -> bool:
-    """Whether a number is chosen by what the first lane of a mask says (Note [Addresses that meet] in `workarounds`)."""
+    """Whether a mask's first lane chooses a number: Note [Addresses that meet] in `workarounds`."""
     first = set(_FIRST_LANE.findall(text))
     return any(condition in first for condition in _CHOSEN.findall(text) if first)
 

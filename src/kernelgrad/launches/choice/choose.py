@@ -219,7 +219,7 @@ class Chooser:
             private=private if told else None if may_alias or private == plan.private else private,
             exclusive=exclusive if told else None if may_alias or exclusive == plan.exclusive else exclusive,
             apart=apart if told else None if may_alias or apart == plan.apart else apart,
-            refill=self.can_refill(launch, known),
+            **self._refilled(launch, known),
             partials=self._leaves_partials(launch),
             read_last=frozenset(place for places in last.values() for place in places),
             deferred=deferred,
@@ -375,18 +375,21 @@ class Chooser:
         large = threads * sum(type.size * count for type, count in sizes.items()) > _LARGE_TAPE
         return large and bool(narrow or stripped)
 
-    def can_refill(self, launch: KnownLaunch, known: Known) -> bool:
-        """Whether every tile that the reverse fills again is filled wherever it is read."""
+    def _refilled(self, launch: KnownLaunch, known: Known) -> dict[str, Any]:
+        """Whether every tile that the reverse fills again is filled wherever it is read, and which of them only if it
+        has what earlier iterations left."""
         prepared = self.prepared
         tiles = [tile for used in prepared.plan.refilled.values() for tile in used if tile.barrier is not None]
         if not tiles:
-            return True
-        from ...analysis.block_interpreter.coverage import is_covered
+            return {}
+        from ...analysis.block_interpreter.coverage import is_covered, is_stored_apart
 
-        return all(
-            is_covered(tile, self._shared_bytes(tile, launch), launch.block, prepared.structure, known)
-            for tile in tiles
-        )
+        def holds(proof: Callable[..., bool], tile: Tile) -> bool:
+            return proof(tile, self._shared_bytes(tile, launch), launch.block, prepared.structure, known)
+
+        others = [tile for tile in tiles if not holds(is_covered, tile)]
+        refill = all(tile.earlier is not None and holds(is_stored_apart, tile) for tile in others)
+        return {"refill": refill, "looks_back": frozenset(tile.variable for tile in others) if refill else frozenset()}
 
     def _shared_bytes(self, tile: Tile, launch: KnownLaunch) -> int:
         variable = self.variant.kernel.module.globals[tile.variable]
