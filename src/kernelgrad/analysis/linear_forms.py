@@ -1,7 +1,7 @@
-"""Floats as sums of others times constants: by these, two differences are the same but for a factor. Rewrites nothing.
+"""Floats as linear combinations of others, `2 * a - b / 3 + 1`: which differences are the same but for a factor.
 
-`2 * a - 2 * b`, `(b - a) / 3` and `a + (-b)` are all a factor times `a - b`. Rounding is left out, and so are
-conversions between floats: what is told is where they are zero, and on which side of it, for numbers without rounding.
+`2 * a - 2 * b`, `(b - a) / 3` and `a + (-b)` are all a factor times `a - b`, so that all are zero at the same kink, and
+their signs there are known. Rounding and conversions between floats are ignored.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Terms = dict[Value | None, Fraction]  # None: the number one
 Key = tuple[tuple[Value | None, Fraction], ...]
 
 _MOST_TERMS = 4
-_MOST_BITS = 512  # of a factor: products of many constants are not followed further
+_MOST_BITS = 512  # of a coefficient: products of many constants are not followed further
 _EXACT = {f"{fn}{rounded}": fn for fn in ("add", "sub", "mul", "div", "fma") for rounded in ("", "_rn")}
 
 
 class Difference(NamedTuple):
-    """`factor` times a sum, whose first term is a value as it is."""
+    """`factor` times the sum `key`, in which the first value has the coefficient 1."""
 
     key: Key
     factor: Fraction
@@ -34,11 +34,11 @@ class Difference(NamedTuple):
 
 
 class LinearForms:
-    """Of the floats that operations, in order, compute."""
+    """Those of all floats that the operations compute, which come in order."""
 
     def __init__(self, ops: Iterable[Op]):
         self._forms: dict[Value, Terms] = {}
-        self._numbers: dict[Value, int] = {}  # in order of appearance
+        self._order: dict[Value, int] = {}  # of terms: as values were first asked for
         for op in ops:
             terms = self._terms(op)
             if terms is not None and _is_short(terms):
@@ -48,21 +48,21 @@ class LinearForms:
         return self._forms.get(value) or ({} if value in self._forms else {value: Fraction(1)})
 
     def difference(self, one: Value, other: Value) -> Difference | None:
-        """None if it is a number."""
+        """`one - other`; None if that is a constant."""
         return self._normal(_sum(self.of(one), self.of(other), Fraction(-1)))
 
     def itself(self, value: Value) -> Difference | None:
-        """How a value differs from zero."""
+        """`value - 0`; None if that is a constant."""
         return self._normal(self.of(value))
 
     def _normal(self, terms: Terms) -> Difference | None:
         values = [v for v in terms if v is not None]
         if not values:
             return None
-        values.sort(key=lambda v: self._numbers.setdefault(v, len(self._numbers)))
+        values.sort(key=lambda v: self._order.setdefault(v, len(self._order)))
         factor = terms[values[0]]
-        ends = (None,) if None in terms else ()
-        return Difference(tuple((v, terms[v] / factor) for v in (*values, *ends)), factor)
+        constant = (None,) if None in terms else ()
+        return Difference(tuple((v, terms[v] / factor) for v in (*values, *constant)), factor)
 
     def _terms(self, op: Op) -> Terms | None:
         match op:

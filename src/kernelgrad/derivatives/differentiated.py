@@ -109,15 +109,15 @@ class Differentiated:
 
         return in_float(self.kernel.function, adjoints, launch, own, self.settings.kept if kept is None else kept)
 
-    def _standing(
+    def _bound_as_floats(
         self, adjoints: dict[str, Any], launch: Launch, own: LaunchMemory
     ) -> tuple[dict[str, Any], tuple[Half, ...]]:
         """The same, but those that the launch may take as halves are bound as floats until it is planned."""
         if not self._has_halves:
             return adjoints, ()
-        from ..launches.memory.half_adjoints import standing
+        from ..launches.memory.half_adjoints import bound_as_floats
 
-        adjoints, halves = standing(self.kernel.function, adjoints, self.settings.kept)
+        adjoints, halves = bound_as_floats(self.kernel.function, adjoints, self.settings.kept)
         return self._in_float(adjoints, launch, own), halves
 
     @cached_property

@@ -288,7 +288,7 @@ class Gradient(Differentiated):
         self.check_members(own_args, adjoints)
         wanted = tuple([name for name, adjoint in adjoints.items() if adjoint is not None])
         own = LaunchMemory()
-        adjoints, halves = self._standing(adjoints, launch, own)
+        adjoints, halves = self._bound_as_floats(adjoints, launch, own)
         bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
         if bound.has_parts:
             from ..runtime.reach import reaching
@@ -313,12 +313,12 @@ class Gradient(Differentiated):
         placement: Placement,
     ) -> BoundArguments:
         """With copies in float of the halves that the plan does not take as they are."""
-        from ..launches.memory.half_adjoints import Settled
+        from ..launches.memory.half_adjoints import HalfAdjoints
 
         names = {name: p.name for name, p in variant.derivative.adjoints.items()}
-        settled = Settled(variant.binder.function, names)
+        adjoints = HalfAdjoints(variant.binder.function, names)
         stay = variant.options.facts.halves
-        return settled.settle(bound, halves, stay, self.settings.kept, launch, own, placement)
+        return adjoints.settle(bound, halves, stay, self.settings.kept, launch, own, placement)
 
     def planned(
         self, launch: Launch, args: tuple[Any, ...], keywords: Mapping[str, Any], on_gpu: bool = False
@@ -344,7 +344,7 @@ class Gradient(Differentiated):
         halves: tuple[Half, ...] = ()
         bound = None
         if keywords or len(args) != len(own_args):
-            adjoints, halves = self._standing(self.separate(args, keywords)[1], launch, copies)
+            adjoints, halves = self._bound_as_floats(self.separate(args, keywords)[1], launch, copies)
             wanted = tuple(name for name, adjoint in adjoints.items() if adjoint is not None)
             bound, _ = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
         if not wanted:

@@ -24,7 +24,7 @@ from .types import is_reference
 from .unit import Unit
 from .visiting import children_of, walk
 
-# Clad's handles that parameters get: by the parameter, where they were made
+# By the parameter that is passed one of Clad's handles: the `clad::gradient(...)` that made it
 Handles = Mapping[int, Cursor]
 _NONE: Handles = {}
 
@@ -39,7 +39,7 @@ _MODES: dict[str, Mode] = {
     "augmentfwd": "augmented",
     "reverse": "backward",
 }
-_MARKS: dict[str, Activity] = {
+_ACTIVITIES: dict[str, Activity] = {
     "enzyme_dup": "dup",
     "enzyme_dupnoneed": "dup",
     "enzyme_out": "out",
@@ -86,10 +86,10 @@ class Argument:
 @dataclass(frozen=True)
 class Request:
     """`mode`: `augmented` and `backward` are the two halves of a reverse, with a tape between them. `function`: with
-    its body. `call`: the whole expression. `made`: Clad's, where the function is named. `configuration`: grid and block
-    of a launch, or these, bytes of shared memory and a stream. `seed`: the adjoint of the value, 1 if there is none.
-    `tape`: what `backward` gets; `tape_bytes`: how large the caller says that it is, 0 for a pointer to memory of the
-    tape's own. `misuse`: what Clad prints instead of doing it. `listed`: the parameters that Clad is told."""
+    its body. `call`: the whole expression. `made`: the `clad::gradient(...)` that the handle is from. `configuration`:
+    grid and block of a launch, or these, bytes of shared memory and a stream. `seed`: the adjoint of the value, 1 if
+    there is none. `tape`: what `backward` gets; `tape_bytes`: its size by `enzyme_allocated`, 0 for a pointer to memory
+    of the tape's own. `misuse`: what Clad prints instead of running. `listed`: the parameters that Clad is told."""
 
     by: Literal["enzyme", "clad"]
     mode: Mode
@@ -120,7 +120,7 @@ def extent(cursor: Cursor) -> Extent:
 
 
 def is_of_macro(cursor: Cursor) -> bool:
-    """Whether it begins or ends with what is given to a macro: its text may be more than its extent then."""
+    """Whether it begins or ends in an argument of a macro: its text may be more than its extent then."""
     start, end = cursor.extent.start, cursor.extent.end
     return bool(clang.file_offset(start) != start.offset or clang.file_offset(end) != end.offset)
 
@@ -155,7 +155,7 @@ _HALVES = ("augmented", "backward")
 
 
 def _check_halves(unit: Unit, request: Request) -> None:
-    """What is kept between the halves of a reverse follows from what has derivatives: it must be the same in both."""
+    """Parameters must have the same activity in both halves of a reverse: what is on the tape follows from that."""
     if request.mode not in _HALVES:
         return
     for other in _halves(unit.tree.cursor, unit):
@@ -165,12 +165,12 @@ def _check_halves(unit: Unit, request: Request) -> None:
         for one, two in pairs:
             if one.activity != two.activity:
                 name = one.parameter.spelling
-                problem = f"'{name}' is {_told(one)} here, and {_told(two)} in the other half of the reverse"
+                problem = f"'{name}' is {_marked(one)} here, and {_marked(two)} in the other half of the reverse"
                 line = unit.span(other.call).line
                 raise UnsupportedError(f"{problem}, in line {line}", unit.span(request.call), "mark it alike in both")
 
 
-def _told(argument: Argument) -> str:
+def _marked(argument: Argument) -> str:
     return f"enzyme_{argument.activity}"
 
 
@@ -187,7 +187,7 @@ def _halves(tree: Cursor, unit: Unit) -> list[Request]:
                 _ENZYME.match(target.spelling) if target is not None and target.kind == Kind.FUNCTION_DECL else None
             )
             if enzyme is not None and _MODES[enzyme[1]] in _HALVES:
-                with suppress(SourceError):  # which is told where that one is used
+                with suppress(SourceError):  # reported where that half is lowered itself
                     known.append(_Enzyme(unit, call, _MODES[enzyme[1]]).request())
     return known
 
@@ -196,21 +196,21 @@ _KNOWN_HALVES = "halves of reverses"
 
 
 def is_made_by_clad(call: Cursor) -> bool:
-    """Whether it is `clad::gradient(...)` or one of the others, which give something to execute."""
+    """Whether it is `clad::gradient(...)` or another that makes a handle, `g` of `g.execute(...)`."""
     target = call.referenced
     return target is not None and target.kind == Kind.FUNCTION_DECL and is_handle(target.result_type)
 
 
 def is_handle(type: clang.Type) -> bool:
-    """Whether it is what those return."""
+    """Whether it is the type of Clad's handles."""
     declaration = type.get_canonical().get_declaration()
     return declaration.spelling == "CladFunction" and _is_clad(declaration)
 
 
 def made_by(handle: Cursor, handles: Handles = _NONE) -> Cursor | None:
-    """The `clad::gradient(...)` that an expression is, or that the variable was set to which it names."""
+    """The `clad::gradient(...)` that a handle is, or that the variable it names was set to."""
     for _ in range(8):
-        bare = _first(handle)
+        bare = _innermost(handle)
         if bare.kind == Kind.CALL_EXPR and is_made_by_clad(bare):
             return bare
         target = bare.referenced if bare.kind == Kind.DECL_REF_EXPR else None
@@ -222,7 +222,7 @@ def made_by(handle: Cursor, handles: Handles = _NONE) -> Cursor | None:
 
 
 def handles_passed(function: Cursor, arguments: Iterable[Cursor], handles: Handles) -> Handles:
-    """Which parameters of a function get what `clad::gradient(...)` gives, and from which."""
+    """For parameters of a function that a call passes handles: where these were made."""
     pairs = zip(function.get_arguments(), arguments, strict=False)
     found = ((p, made_by(a, handles)) for p, a in pairs if is_handle(_referred(p.type)))
     return {clang.identity(p): made for p, made in found if made is not None}
@@ -233,7 +233,7 @@ def _referred(type: clang.Type) -> clang.Type:
 
 
 def requests(unit: Unit, scope: Cursor) -> Iterator[Request]:
-    """All that is asked for below a cursor, in the order of the text."""
+    """All requests below a cursor, in the order of the text."""
     for cursor in walk(scope):
         found = request_of(unit, cursor) if cursor.kind == Kind.CALL_EXPR else None
         if found is not None:
@@ -284,32 +284,32 @@ def _is_float(type: clang.Type) -> bool:
 
 
 class _Enzyme:
-    """The arguments of one call, taken one after the other."""
+    """One `__enzyme_...` call, whose arguments are taken one after the other."""
 
     def __init__(self, unit: Unit, call: Cursor, mode: Mode):
         self.unit, self.call, self.mode = unit, call, mode
-        self.left = list(call.get_arguments())
+        self.remaining = list(call.get_arguments())
         self.function = function_named(unit, self.take("the function to differentiate"))
 
     def take(self, what: str) -> Cursor:
-        if not self.left:
+        if not self.remaining:
             raise UnsupportedError(f"'{self.call.spelling}' lacks {what}", self.unit.span(self.call))
-        return self.left.pop(0)
+        return self.remaining.pop(0)
 
     def mark(self) -> str | None:
-        """The `enzyme_...` that comes next, if one does."""
-        named = _bare(self.left[0]) if self.left else None
+        """Takes the mark that comes next, as `enzyme_dup`, if one does."""
+        named = _bare(self.remaining[0]) if self.remaining else None
         target = named.referenced if named is not None and named.kind == Kind.DECL_REF_EXPR else None
         if target is None or target.kind != Kind.VAR_DECL or not target.spelling.startswith("enzyme_"):
             return None
-        self.left.pop(0)
+        self.remaining.pop(0)
         return str(target.spelling)
 
     def request(self) -> Request:
         tape_bytes = 0
         marks = [self.mark()]
         while marks[-1] == "enzyme_allocated":
-            tape_bytes = self.number()
+            tape_bytes = self.constant_bytes()
             marks.append(self.mark())
         first = marks[-1]
         arguments = []
@@ -321,31 +321,31 @@ class _Enzyme:
             if _is_float(self.function.result_type):
                 seed = self.take("the adjoint of the function's value")
             tape = self.take("the tape that __enzyme_augmentfwd gave")
-        if first is not None or self.left:
-            raise self.too_many(first)
+        if first is not None or self.remaining:
+            raise self.surplus(first)
         return Request(
             "enzyme", self.mode, self.function, tuple(arguments), self.call, seed=seed, tape=tape, tape_bytes=tape_bytes
         )
 
-    def number(self) -> int:
+    def constant_bytes(self) -> int:
         given = self.take("the bytes of the tape")
         found = clang.evaluate(given)
         if not isinstance(found, int):
             raise UnsupportedError("the bytes of the tape must be a constant", self.unit.span(given), "use sizeof")
         return found
 
-    def too_many(self, first: str | None) -> UnsupportedError:
+    def surplus(self, first: str | None) -> UnsupportedError:
         mark = first or self.mark()
         if mark is not None:
             return UnsupportedError(f"'{mark}' is not supported here", self.unit.span(self.call))
-        shown, at = self.unit.signature(self.function), self.unit.span(self.left[0])
+        shown, at = self.unit.signature(self.function), self.unit.span(self.remaining[0])
         return UnsupportedError(f"'{self.call.spelling}' has more arguments than the function takes\n  {shown}", at)
 
     def argument(self, parameter: Cursor, mark: str | None) -> Argument:
         name = parameter.spelling or "parameter"
-        if mark is not None and mark not in _MARKS:
+        if mark is not None and mark not in _ACTIVITIES:
             raise UnsupportedError(f"'{mark}' is not supported here", self.unit.span(self.call))
-        activity = _MARKS[mark] if mark is not None else self.usual(parameter)
+        activity = _ACTIVITIES[mark] if mark is not None else self.default_activity(parameter)
         value = self.take(f"the argument for '{name}'")
         if activity == "out" and not _is_float(parameter.type):
             problem = f"'{name}' is no floating-point number, and enzyme_out wants one"
@@ -358,8 +358,8 @@ class _Enzyme:
         shadow = self.take(f"the shadow of '{name}'") if activity == "dup" else None
         return Argument(parameter, activity, value, shadow, mark != "enzyme_dupnoneed")
 
-    def usual(self, parameter: Cursor) -> Activity:
-        """Enzyme's defaults."""
+    def default_activity(self, parameter: Cursor) -> Activity:
+        """Enzyme's, of a parameter without a mark."""
         if _is_pointer(parameter):
             return "dup"
         if _is_float(parameter.type):
@@ -371,7 +371,8 @@ class _Enzyme:
 
 
 class _Clad:
-    """`g.execute(...)`, where `g` is a variable that was set to `clad::gradient(...)`, or that itself."""
+    """`g.execute(...)`, where `g` is a variable that was set to `clad::gradient(...)`, or that call itself. `how`: the
+    method's name."""
 
     def __init__(self, unit: Unit, call: Cursor, how: str, handles: Handles):
         self.unit, self.call, self.how = unit, call, how
@@ -426,7 +427,7 @@ class _Clad:
         misuse = None
         if self.is_kernel == (self.how != "execute_kernel"):
             misuse = _MISUSED[self.is_kernel]
-        configuration = tuple(given[: self._configured(given)]) if self.how == "execute_kernel" else ()
+        configuration = tuple(given[: self._configuration_size(given)]) if self.how == "execute_kernel" else ()
         given = given[len(configuration) :]
         if misuse is not None:
             found = tuple[Argument, ...]()
@@ -437,8 +438,8 @@ class _Clad:
             misuse=misuse, listed=self.listed,
         )  # fmt: skip
 
-    def _configured(self, given: list[Cursor]) -> int:
-        """How many arguments say how to launch: grid and block, or these, bytes of shared memory and a stream."""
+    def _configuration_size(self, given: list[Cursor]) -> int:
+        """2 for grid and block, 4 for these, bytes of shared memory and a stream."""
         wanted = len(list(self.function.get_arguments())) + len(self.listed)
         if len(given) in (wanted + 2, wanted + 4):
             return len(given) - wanted
@@ -451,27 +452,27 @@ class _Clad:
         values, shadows = given[: len(params)], given[len(params) :]
         wanted = [p for p in params if p.spelling in self.listed]
         if len(values) < len(params) or len(shadows) > len(wanted):
-            raise self._counted(len(params), len(wanted), len(given))
+            raise self._wrong_count(len(params), len(wanted), len(given))
         by_name = dict(zip((p.spelling for p in wanted), shadows, strict=False))
         return tuple(self._argument(p, v, by_name.get(p.spelling)) for p, v in zip(params, values, strict=True))
 
     def _argument(self, parameter: Cursor, value: Cursor, shadow: Cursor | None) -> Argument:
         is_record = parameter.type.get_canonical().kind == TypeKind.RECORD
         is_number = not _is_pointer(parameter) and not _is_float(parameter.type) and not is_record
-        if shadow is None or is_number:  # of an integer that is passed by value, which Clad gives an adjoint
+        if shadow is None or is_number:  # Clad takes adjoints of integers passed by value, too
             return Argument(parameter, "const", value)
         return Argument(parameter, "dup", value, shadow)
 
     def _tangent(self, given: list[Cursor]) -> tuple[Argument, ...]:
         params = list(self.function.get_arguments())
         if len(given) != len(params):
-            raise self._counted(len(params), 0, len(given))
+            raise self._wrong_count(len(params), 0, len(given))
         if len(self.listed) != 1 and len(params) != 1:
             raise self.refused("clad::differentiate wants one parameter to differentiate by", at=self.made)
         pairs = zip(params, given, strict=True)
         return tuple(Argument(p, "dup" if p.spelling in self.listed else "const", v) for p, v in pairs)
 
-    def _counted(self, params: int, adjoints: int, given: int) -> UnsupportedError:
+    def _wrong_count(self, params: int, adjoints: int, given: int) -> UnsupportedError:
         also = f" and {adjoints} adjoint{'s' * (adjoints != 1)}" if adjoints else ""
         shown = self.unit.signature(self.function)
         return self.refused(f"{self.how} wants {params} argument{'s' * (params != 1)}{also}, got {given}\n  {shown}")
@@ -485,8 +486,8 @@ def _order(function: Cursor) -> int:
     return int(function.get_template_argument_value(0)) if is_number else 1
 
 
-def _first(c: Cursor) -> Cursor:
-    """Below casts, member accesses, temporaries and copies."""
+def _innermost(c: Cursor) -> Cursor:
+    """What is inside casts, member accesses, temporaries and copies."""
     while c.kind in (*_CASTS, Kind.MEMBER_REF_EXPR) or (
         c.kind == Kind.CALL_EXPR and clang.statement_class(c) in clang.CONSTRUCT_EXPRS
     ):

@@ -1,8 +1,8 @@
-"""Bits of floating-point numbers that go from launch to launch in memory of integers, where nobody has a derivative.
+"""Bits of floats that go from launch to launch in buffers of integers, which have no adjoints: derivatives are lost.
 
 Within a kernel that is refused where it concerns an active value (`autodiff/refusals/bits`). Between launches it takes
 two: one that stores bits of floats (`kept`), and one that makes floats of what it loads there (`made`); others may move
-them on (`moved`). Each of them alone loses nothing: hashes and keys that are compared, random numbers.
+them on (`moved`). One of them alone is no loss: hashes and keys that are compared, random numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..ir.ops import Apply, Atomic, Function, Load, Op, Store, Value
 from ..ir.traverse import walk
 from ..ir.types import Scalar
 
-_FLOATS = ""  # stands for bits of floats among the names of buffers
+_FLOATS = ""  # among the names of buffers: bits of a float of this kernel's
 
 
 class BitTraffic(NamedTuple):
@@ -43,7 +43,7 @@ def bit_traffic(function: Function, memory: Memory, names: Mapping[Value, str]) 
 
 
 class _Origins:
-    """Which buffers an integer's bits were loaded from, and whether they are a float's."""
+    """The buffers that an integer's bits were loaded from, and `_FLOATS` if they are a float's."""
 
     def __init__(self, memory: Memory, integers: Mapping[Value, str]):
         self.memory, self.integers = memory, integers

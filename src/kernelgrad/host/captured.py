@@ -1,12 +1,12 @@
-"""What Python functions use and do not get as arguments: arrays and numbers of globals, closures, defaults, of the
-objects they are methods of, in containers and in attributes, and in whatever the functions they call use.
+"""What Python functions use without getting it as an argument: arrays and numbers in globals, closures, defaults, the
+objects that they are methods of, in containers and attributes of these, and in what the functions that they call use.
 
 Note [Captured]
-A function tells its globals, its closure and the names of the attributes it looks at; not which object it asks for
-which of them. So the names of all functions that are found are taken together, and of an object those attributes are
-followed that one of these names; all, where one calls `getattr` or the like. Of a container, all of it. What packages
-do is not looked at. Who passes an object with arrays that are not used, but whose names are, is refused where nothing
-is wrong; who keeps arrays in iterators, or in C, is not found.
+A function's code tells its globals, its closure and the names of the attributes it asks for, but not of which objects.
+So the names in all functions found are taken together, and these attributes of every object are followed; all of them
+where a function calls `getattr` or the like. Of a container, all of it. Installed packages are not looked into. An
+unused array in an attribute whose name is used is refused though nothing is wrong; one in an iterator, or that only C
+knows, is not found.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ import numpy as np
 
 from ..runtime.arrays import ArrayView, view
 
-_MANY = 10_000  # values; what holds more is not looked at to its end
+_MOST_VALUES = 10_000  # of a search, or of a container: what comes after is not looked at
 _PACKAGES = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _OPAQUE = (str, bytes, bytearray, range, type(None), BuiltinFunctionType, np.dtype, np.ufunc)
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
 _OURS = "kernelgrad"
-_IMPLICIT = ("__call__", "__wrapped__", "__getitem__", "__iter__", "__array__")  # that no attribute names
+_IMPLICIT = ("__call__", "__wrapped__", "__getitem__", "__iter__", "__array__")  # asked for by no name
 _BY_ANY_NAME = frozenset(("getattr", "vars", "__dict__", "__getattribute__", "attrgetter"))
 
 _Part = tuple[Any, str, bool]  # a value, its path, and whether a name or an attribute stands for it
 
 
 class Captured(NamedTuple):
-    """With the names under which they are used. `bound`: what names and attributes stand for that the functions do not
-    store to themselves: numbers, where arrays are, which container. `alive`: containers, whose places nobody takes."""
+    """With the paths under which they are used. `bound`: what names and attributes stand for that the functions do not
+    store to themselves: numbers, arrays' addresses, containers' ids. `alive`: these, so that none else gets the id."""
 
     arrays: list[tuple[str, ArrayView]]
     bound: dict[str, list[Any]]
@@ -50,10 +50,10 @@ def captured(functions: Iterable[Callable[..., Any]], arguments: Mapping[str, An
     """`arguments`: objects that are passed, in which there may be arrays."""
     functions = tuple(functions)
     roots = [*((function, "") for function in functions), *((value, name) for name, value in arguments.items())]
-    own = frozenset(_package(getattr(inspect.unwrap(function), "__module__", None)) for function in functions)
+    packages = frozenset(_package(getattr(inspect.unwrap(function), "__module__", None)) for function in functions)
     names: frozenset[str] = frozenset()
     while True:
-        search = _Search(names, own)
+        search = _Search(names, packages)
         for value, path in roots:
             search.visit(value, path)
         if search.names <= names:
@@ -63,13 +63,13 @@ def captured(functions: Iterable[Callable[..., Any]], arguments: Mapping[str, An
 
 
 def changed(before: Captured, now: Captured) -> str | None:
-    """A name that stands for another array, number or container than before."""
+    """The path of one that stands for another array, number or container than before."""
     was = before.bound
     return next((name for name, tokens in now.bound.items() if was.get(name, tokens) != tokens), None)
 
 
 class _Code(NamedTuple):
-    """The names that some code uses: of globals, of attributes, and those it stores to."""
+    """Names that code uses, nested functions included: globals and attributes, and those that it stores to."""
 
     globals: tuple[str, ...]
     attributes: frozenset[str]
@@ -96,11 +96,11 @@ def _code(code: CodeType) -> _Code:
 
 
 class _Search:
-    """One walk, with the names of attributes that are known so far."""
+    """One walk, in which attributes of these names are followed. `names`: those that the functions found ask for."""
 
-    def __init__(self, names: frozenset[str], own: frozenset[str]):
-        self._asked, self._own, self._seen = (*sorted(names), *_IMPLICIT), own, set[int]()
-        self._any = not names.isdisjoint(_BY_ANY_NAME)
+    def __init__(self, names: frozenset[str], packages: frozenset[str]):
+        self._followed, self._packages, self._seen = (*sorted(names), *_IMPLICIT), packages, set[int]()
+        self._follows_all = not names.isdisjoint(_BY_ANY_NAME)
         self.names: set[str] = set()
         self.stored: set[str] = set()
         self.arrays: list[tuple[str, ArrayView]] = []
@@ -109,7 +109,7 @@ class _Search:
 
     def visit(self, root: Any, path: str) -> None:
         waiting = [(root, path, True)]
-        while waiting and len(self._seen) < _MANY:
+        while waiting and len(self._seen) < _MOST_VALUES:
             value, at, is_named = waiting.pop()
             if isinstance(value, _NUMBERS):
                 self._bind(at, value if value == value else "nan", is_named)
@@ -128,14 +128,14 @@ class _Search:
             self._bind(path, (array.address, array.nbytes), is_named)
         elif isinstance(value, dict | MappingProxyType):
             self._hold(value, path, is_named)
-            yield from ((part, f"{path}[{key!r}]", False) for key, part in list(value.items())[:_MANY])
+            yield from ((part, f"{path}[{key!r}]", False) for key, part in list(value.items())[:_MOST_VALUES])
         elif isinstance(value, tuple):  # nobody changes it: another item is another tuple
-            yield from ((part, f"{path}[{k}]", is_named) for k, part in enumerate(value[:_MANY]))
+            yield from ((part, f"{path}[{k}]", is_named) for k, part in enumerate(value[:_MOST_VALUES]))
             yield from self._attributes(value, path) if hasattr(value, "_fields") else ()
         elif isinstance(value, list | set | frozenset | deque) or _holds_objects(value):
             self._hold(value, path, is_named)
             parts = value.flat if isinstance(value, np.ndarray) else list(value)
-            yield from ((part, f"{path}[{k}]", False) for k, part in enumerate(parts[:_MANY]))
+            yield from ((part, f"{path}[{k}]", False) for k, part in enumerate(parts[:_MOST_VALUES]))
         else:
             yield from self._of_object(value, path)
 
@@ -177,8 +177,8 @@ class _Search:
         yield from ((wrapped, "", True),) if wrapped is not None else ()
 
     def _is_users(self, file: str, module: str | None) -> bool:
-        """Not of an installed package, unless the functions are, nor of this one."""
-        return _package(module) != _OURS and (_package(module) in self._own or not file.startswith(_PACKAGES))
+        """Whether code is neither of an installed package, unless the captured functions are, nor of this one."""
+        return _package(module) != _OURS and (_package(module) in self._packages or not file.startswith(_PACKAGES))
 
     def _attributes(self, value: Any, path: str) -> Iterator[_Part]:
         kind = value if isinstance(value, type) else type(value)
@@ -189,9 +189,11 @@ class _Search:
             own = [getattr(value, name, None) for name in ("function", "reverse_function")]
             yield from ((part, "", True) for part in own if isinstance(part, FunctionType | MethodType))
             return
-        elif self._any or hasattr(kind, "__getattr__") or issubclass(kind, Mapping):  # who knows how it gets at them
+        elif (
+            self._follows_all or hasattr(kind, "__getattr__") or issubclass(kind, Mapping)
+        ):  # who knows how it gets at them
             yield from ((part, f"{path}.{name}", True) for name, part in list(_own_attributes(value).items()))
-        for name in self._asked:
+        for name in self._followed:
             with suppress(AttributeError):
                 part = inspect.getattr_static(value, name)
                 if inspect.ismemberdescriptor(part):

@@ -1,8 +1,8 @@
-"""`check_gradient` of a Python function whose reverse is the user's: that against finite differences, on copies.
+"""`check_gradient` of a Python function whose reverse is the user's (`custom_steps`), by finite differences, on copies.
 
 The function maps the numbers x in its arrays to new ones F(x). For random s, its reverse gives Jᵀs, whose product with
 a random v must be the slope of ⟨s, F⟩ along v. Where it is not, halving v finds the element. The function computes in
-the precision of its arrays, and so coarsely are differences of floats compared.
+the precision of its arrays, which sets steps and tolerances.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _PRECISION = {8: ((6e-6, 6e-7, 6e-5), 1e-5, 1e-15), 4: ((5e-3, 1e-3, 2e-2), 2e-2
 
 def check_step(function: CustomFunction, parameters: Names, args: tuple[Any, ...], seed: int) -> GradientReport:
     refuse_while_recording("check_gradient")
-    return _Step(function, parameters, args, np.random.default_rng(seed)).run()
+    return _Check(function, parameters, args, np.random.default_rng(seed)).run()
 
 
-class _Step:
+class _Check:
     def __init__(self, function: CustomFunction, parameters: Names, args: tuple[Any, ...], random: np.random.Generator):
         self.function, self.random = function, random
         self.arguments = dict(zip(function.signature.parameters, function.in_order(args, {}), strict=True))

@@ -15,7 +15,7 @@ from .arrays import device_of, seen, zeros_like
 from .record import Tape
 from .steps import CopyStep, FillStep, Step
 
-_MORE = {"b": "fc", "i": "fc", "u": "fc", "f": "c"}  # kinds of numbers that do not fit
+_UNFIT = {"b": "fc", "i": "fc", "u": "fc", "f": "c"}  # by an array's kind of numbers: the kinds that it cannot hold
 
 
 def copy(target: Any, source: Any) -> None:
@@ -26,7 +26,7 @@ def copy(target: Any, source: Any) -> None:
             f"copy: the target is {to.dtype} of shape {to.shape}, the source {of.dtype} of shape {of.shape}"
         )
     on = target if device_of(to) is not None else source
-    _do(CopyStep(to, of, current_stream(on)))
+    _record_or_run(CopyStep(to, of, current_stream(on)))
 
 
 def fill(array: Any, value: Any) -> None:
@@ -36,14 +36,14 @@ def fill(array: Any, value: Any) -> None:
         raise ArgumentError(f"fill: wants a number, got {type(value).__name__}")
     if not isinstance(found.dtype, np.dtype):
         raise ArgumentError(f"fill: arrays of {found.dtype} cannot be filled")
-    _do(FillStep(found, _item(value, found.dtype).tobytes(), current_stream(array)))
+    _record_or_run(FillStep(found, _item(value, found.dtype).tobytes(), current_stream(array)))
 
 
 def _item(value: Any, dtype: np.dtype[Any]) -> Any:
     """The number as the array will hold it: in range, and no float in integers."""
     given = np.asarray(value)
     made: Any = None
-    if given.dtype.kind not in _MORE.get(dtype.kind, ""):
+    if given.dtype.kind not in _UNFIT.get(dtype.kind, ""):
         with np.errstate(over="ignore"), suppress(OverflowError, TypeError, ValueError):
             made = given.astype(dtype)
     if made is None or (dtype.kind in "iu" and made != given):
@@ -64,7 +64,7 @@ def _check_writable(what: str, array: ArrayView) -> None:
         raise ArgumentError(f"{what}: the array is read-only, or PyTorch's graph would not see that it is written")
 
 
-def _do(step: Step) -> None:
+def _record_or_run(step: Step) -> None:
     tape = RECORDER.get()
     if isinstance(tape, Tape):
         tape.do(step)

@@ -13,7 +13,7 @@ from ..analysis import structure as structure_analysis
 from ..autodiff.accumulate.choice import Facts
 from ..ir.ops import Function
 from ..runtime.integers import KnownLaunch
-from ..schedule.interleave import MOST, Groups, Loops, meetings, width_of
+from ..schedule.interleave import MOST, Groups, Loops, adds_by_index, width_of
 from ..schedule.rows.turns import TurnSums
 from .choice.variant import Variant
 from .started_launch import numbers_in, started_shape
@@ -28,18 +28,18 @@ _FLOAT = 4
 def facts_interleaved(
     variant: Variant, primal: Function, launch: KnownLaunch, known: Callable[[Any], Any]
 ) -> Facts | None:
-    """What holds for such a launch; None where no additions meet. `known`: of the primal's parameters."""
-    if len(variant.kernels) > 1 or not (found := meetings(variant.reverse.function)):
+    """What holds for such a launch; None where no adds share an index. `known`: of the primal's parameters."""
+    if len(variant.kernels) > 1 or not (found := adds_by_index(variant.reverse.function)):
         return None
     shape, function = started_shape(variant, launch), variant.reverse.function
     structure = structure_analysis.analyse(function, apart=False)
     turns = TurnSums(structure, shape, numbers_in(function, variant, primal, launch, known))
     threads, lengths = math.prod(shape.grid) * math.prod(shape.block), _lengths(variant, launch)
     additions: Counter[tuple[str, ...]] = Counter()
-    for meeting in found:
-        names = [name for name in sorted(meeting.adds) if name in lengths]
+    for at_index in found:
+        names = [name for name in sorted(at_index.adds) if name in lengths]
         for group in (tuple(names[k : k + MOST]) for k in range(0, len(names), MOST)):
-            additions[group] += threads * _turns(turns, meeting.loops)
+            additions[group] += threads * _turns(turns, at_index.loops)
     groups = tuple(_apart(additions, lengths))
     return replace(variant.options.facts, interleaved=groups) if groups else None
 

@@ -1,4 +1,4 @@
-"""Where the memory begins and ends that an array is a part of: C lets a kernel that is given a view touch all of it."""
+"""The allocation that an array is a view of, and what of it lies around the array: C lets a kernel touch all of it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Extent = tuple[int, int]  # an address, and that after the last byte
 
 
 def allocation(array: ArrayView) -> Extent | None:
-    """Of the memory around an array; None where nobody knows."""
-    found = _of(array.owner)
+    """The whole memory that an array is in; None where nobody knows."""
+    found = _extent_of(array.owner)
     if found is None or not (found[0] <= array.address and array.address + array.nbytes <= found[1]):
         return None
     return found
@@ -30,7 +30,7 @@ def margins(array: ArrayView) -> tuple[int, int] | None:
     return None if found is None else (array.address - found[0], found[1] - array.address - array.nbytes)
 
 
-def _of(owner: Any) -> Extent | None:
+def _extent_of(owner: Any) -> Extent | None:
     if isinstance(owner, np.ndarray):
         return _of_numpy(owner)
     if hasattr(owner, "untyped_storage"):
@@ -45,11 +45,11 @@ def _of(owner: Any) -> Extent | None:
 
 
 def _of_numpy(array: Any) -> Extent | None:
-    """NumPy's arrays know whose memory they show."""
+    """That of the array at the end of the chain of bases, or of what else is there."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     if array.base is not None:
-        return _of(array.base)
+        return _extent_of(array.base)
     start = int(array.ctypes.data)
     if not array.size:
         return start, start
@@ -67,7 +67,7 @@ def _of_buffer(owner: Any) -> Extent | None:
 
 
 def _of_address(address: int) -> Extent | None:
-    """What the driver says of memory on a GPU: the whole pool, if it is from one."""
+    """What the driver says of memory on a GPU: all of a pool, if the memory is from one."""
     if not address:
         return None
     try:

@@ -1,13 +1,13 @@
-"""Adjoints that are added to at the same index, of arrays side by side, lie in one array instead: an access for all.
+"""Adjoints in arrays of their own that are added to at the same index are interleaved in one array: an access for all.
 
     d_px[j] += a;  d_py[j] += b;  d_pz[j] += c;    ->    together[4 * j] += a;  [4 * j + 1] += b;  [4 * j + 2] += c;
 
-Which lanes meet at an element is not known there, and each addition is an access of memory's own. Neighbours are added
-in one, four floats at a time (`backends/cuda/neighbours`). A launch that follows adds to the adjoints what is there.
+Each atomic addition of a lane is an access to memory of its own, but neighbours are added in one, four floats at a time
+(`backends/cuda/neighbours`). A launch that follows adds to the adjoints what was added here.
 
 Note [Interleaved]
-That is possible for memory that the code does nothing with but add to it, where nobody can tell when that happens.
-Other additions, by lanes that are all elsewhere, stay where they are.
+That is possible for memory with which the code does nothing but add to it, since nobody can tell when that happens.
+Additions by lanes that are all at different elements (without `Atomic.together`) stay where they are.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ Groups = Sequence[tuple[str, ...]]
 
 
 @dataclass(frozen=True, eq=False)
-class Meeting:
-    """Additions of one block at one index, by the parameters they go to. `loops`: those around, from the outside."""
+class AddsAtIndex:
+    """Additions of one IR block at one index, by the parameters they go to. `loops`: those around, from the outside."""
 
     index: Value
     adds: Mapping[str, Atomic]
     loops: Loops
 
 
-def meetings(function: Function) -> list[Meeting]:
-    """Those of memory that is only added to; none where there are parameters of the names that this gives."""
+def adds_by_index(function: Function) -> list[AddsAtIndex]:
+    """To memory that is only added to, several at each index; none where `run` has been already."""
     if any(p.name.startswith(_MEMORY) for p in function.params):
         return []
     return list(_Finder(function).inside(function.body, ()))
 
 
 def width_of(group: tuple[str, ...]) -> int:
-    """How many elements stand side by side."""
+    """How many elements there are for each index."""
     return 2 if len(group) == 2 else MOST
 
 
@@ -61,7 +61,7 @@ class _Finder:
         self.names = {v: name for v, name in params.items() if v not in seen}
 
     def seen_by(self, op: Op) -> Iterator[Value]:
-        """What pointers that are used for anything but adding come from."""
+        """The pointers that an operation uses for anything but adding, or what they are offsets of."""
         results = (v for block in blocks(op) for v in block.results)
         for value in (*operands(op), *results):
             offset = self.offsets.get(value)
@@ -74,7 +74,7 @@ class _Finder:
         adds = isinstance(op, Atomic) and op.ptr is ptr and op.kind == "add" and op.scope == "device"
         return adds and not self.used.get(op.results[0])
 
-    def inside(self, block: Block, loops: Loops) -> Iterator[Meeting]:
+    def inside(self, block: Block, loops: Loops) -> Iterator[AddsAtIndex]:
         found: dict[Value, dict[str, Atomic]] = {}
         for op in block.ops:
             if isinstance(op, Atomic) and op.together and (at := self.offsets.get(op.ptr)) and at.ptr in self.names:
@@ -83,11 +83,11 @@ class _Finder:
                 yield from self.inside(inner, (*loops, op) if isinstance(op, For | While) else loops)
         for index, adds in found.items():
             if len(adds) > 1:
-                yield Meeting(index, adds, loops)
+                yield AddsAtIndex(index, adds, loops)
 
 
 def run(function: Function, groups: Groups) -> Function:
-    """`groups`: names of parameters, two to four each, that have memory of their own together."""
+    """`groups`: two to four names of parameters each, which get an array together."""
     memory = [_param(number) for number in range(len(groups))]
     definition = {r: op for op in walk(function.body) for r in op.results}
     places = {op: place for place in _places(function, groups, memory, definition) for op in place.slots}
@@ -117,16 +117,16 @@ def _param(number: int) -> Param:
 def _places(
     function: Function, groups: Groups, memory: list[Param], definition: Mapping[Value, Op]
 ) -> Iterator[_Place]:
-    for meeting in meetings(function):
-        for group, own in zip(groups, memory, strict=True):
-            slots: dict[Op, int] = {meeting.adds[name]: slot for slot, name in enumerate(group) if name in meeting.adds}
+    for found in adds_by_index(function):
+        for group, array in zip(groups, memory, strict=True):
+            slots: dict[Op, int] = {found.adds[name]: slot for slot, name in enumerate(group) if name in found.adds}
             if len(slots) > 1:
-                yield _Place(own.value, width_of(group), *symbol_and_constant(meeting.index, definition), slots)
+                yield _Place(array.value, width_of(group), *symbol_and_constant(found.index, definition), slots)
 
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """Where additions of a group go, at the index `symbol + constant`. `slots`: the number of each."""
+    """Where additions of a group go: element `(symbol + constant) * width + slot`, by the slot of each."""
 
     memory: Value
     width: int
@@ -139,7 +139,7 @@ class _Place:
         b.add(replace(op, ptr=self.at(b, self.slots[op]), results=(Value(op.result.type),)))
 
     def fill(self, b: Builder, like: Op) -> None:
-        """What lies between the group's and the next: zero is added, in the same access."""
+        """Adds zero to the slots that nothing is added to, so that the access is a whole one."""
         assert isinstance(like, Atomic)
         for slot in range(self.width):
             if slot not in self.slots.values():

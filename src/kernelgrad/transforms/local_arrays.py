@@ -1,12 +1,12 @@
-"""Local arrays as values: the short loops that go over their elements are unrolled, so that every index is a constant.
+"""Scalar replacement of local arrays: short loops over their elements are unrolled, so that every index is a constant.
 
     float a[4]; for (int i = 0; i < 4; ++i) a[i] = x[i];      becomes      float a_0 = x[0], a_1 = x[1], ...
 
-An array that is memory costs its reverse a tape: what it held is known by nobody. As values its elements are recomputed
-or saved like any other, and carried by the loops around. It is done for whole arrays: where one index hangs on more
-than constants and the counters of loops of constant length, or a pointer escapes, the array stays memory and its loops
-stay loops, unless another array wants them. So it is with tables of integers, `constexpr int dx[9] = {...}`: their
-elements are constants then.
+An array in memory costs its reverse a tape: nothing else knows what it held. As values its elements are recomputed or
+saved like any other, and carried by the loops around. It is done for whole arrays: where one index depends on more than
+constants and the counters of loops of constant trip count, or a pointer escapes, the array stays memory and its loops
+stay loops, unless another array wants them. Tables of integers, `constexpr int dx[9] = {...}`, are treated alike: their
+elements become constants.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from . import loads, promote, simplify
 from .unroll import constants_of, trips, unroll
 
 _MOST_OPERATIONS = 4096  # that a function may have when its loops are unrolled
-_MOST_ELEMENTS = 256  # of an array, as `slots` has it
-_ROUNDS = 4  # loops whose bounds are the counters of others have constant ones in the next
+_MOST_ELEMENTS = 256  # of an array: the limit of `slots`, too
+_ROUNDS = 4  # in the next, bounds that were the counters of unrolled loops are constants
 
 
 def run(function: Function, module: Module) -> Function:
@@ -68,7 +68,7 @@ class _Arrays:
         self._scan()
 
     def loops(self) -> set[For]:
-        """Those of all arrays that can be values, as far as the function does not become too long."""
+        """Those to unroll for all arrays that can be values, as far as the function does not become too long."""
         chosen: set[For] = set()
         for loops in sorted((found for found in self.wanted.values() if found), key=len):
             both = chosen | loops
@@ -87,7 +87,7 @@ class _Arrays:
                     self.root[op.result], self.wanted[op.result] = op.result, set()
                 case Offset(ptr, index) if ptr in self.root:
                     self._derive(op.result, ptr)
-                    self._chosen_by(self.root[ptr], index)
+                    self._note_index(self.root[ptr], index)
                 case Member(ptr) | PtrCast(ptr) if ptr in self.root:
                     self._derive(op.result, ptr)
                 case Load():
@@ -107,25 +107,25 @@ class _Arrays:
             if value in self.root:
                 self.wanted[self.root[value]] = None
 
-    def _chosen_by(self, array: Value, index: Value) -> None:
+    def _note_index(self, array: Value, index: Value) -> None:
         loops = self._loops_of(index)
         known = self.wanted[array]
         self.wanted[array] = None if loops is None or known is None else known | loops
 
     def _loops_of(self, value: Value) -> set[For] | None:
-        """The loops whose counters an integer is made of; None if of anything else."""
+        """The loops that make an integer a constant when unrolled; None if it depends on more than their counters."""
         if value in self.constants:
             return set()
         if value in self.counters:
-            return self._loops_around(self.counters[value])
+            return self._loops_to_unroll(self.counters[value])
         op = self.definition.get(value)
         if not isinstance(op, Apply):
             return set() if isinstance(op, Constant) else None
         parts = [self._loops_of(arg) for arg in op.args]
         return None if any(p is None for p in parts) else set().union(*(p for p in parts if p is not None))
 
-    def _loops_around(self, loop: For) -> set[For] | None:
-        """The loop, or the ones that its bounds hang on, which come first."""
+    def _loops_to_unroll(self, loop: For) -> set[For] | None:
+        """The loop, or those that its bounds depend on, which are unrolled first."""
         if trips(loop, self.constants) is not None:
             return {loop}
         bounds = [self._loops_of(bound) for bound in (loop.lower, loop.upper)]
@@ -133,7 +133,7 @@ class _Arrays:
 
 
 def _tables(function: Function, module: Module) -> dict[Value, Global]:
-    """By their addresses, tables of integers that nobody changes."""
+    """Constant tables of integers, by their addresses."""
     references = ((op.result, module.globals.get(op.name)) for op in walk(function.body) if isinstance(op, GlobalRef))
     found = {ptr: table for ptr, table in references if table is not None and table.fixed and table.init is not None}
     return {
@@ -154,7 +154,7 @@ def _is_integer(type: Type) -> bool:
 
 
 def _with_constants(function: Function, module: Module) -> Function:
-    """With the elements of tables at constant places."""
+    """With loads from tables at constant indices as constants."""
     tables = _tables(function, module)
     if not tables:
         return function
@@ -168,7 +168,7 @@ def _with_constants(function: Function, module: Module) -> Function:
 
 
 def _element(op: Op, tables: dict[Value, Global], definition: dict[Value, Op]) -> Op | None:
-    """An integer of a table, as a constant."""
+    """The constant that a load from a table gives; None for other operations."""
     if not isinstance(op, Load) or not isinstance(type := op.result.type, Scalar) or not _is_integer(type):
         return None
     ptr, at = op.ptr, 0

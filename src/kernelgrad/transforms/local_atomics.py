@@ -11,7 +11,8 @@ from ..ir.builder import Builder
 from ..ir.ops import Alloca, Atomic, Block, Function, Load, Module, Op, Value
 from ..ir.traverse import rebuild, walk, with_body
 
-_PLAIN = {"add": "add", "sub": "sub", "exch": None, "take": None, "min": "min", "max": "max"}
+# By kind, what is done to what is loaded, before it is stored; None: the operand is.
+PLAIN = {"add": "add", "sub": "sub", "exch": None, "take": None, "min": "min", "max": "max"}
 
 
 def run(function: Function, module: Module) -> Function:
@@ -19,7 +20,7 @@ def run(function: Function, module: Module) -> Function:
     own = {op.result for op in walk(function.body) if isinstance(op, Alloca)}
 
     def is_local(op: Op) -> bool:
-        found = memory.of(op.ptr) if isinstance(op, Atomic) and op.kind in _PLAIN else frozenset[Value]()
+        found = memory.of(op.ptr) if isinstance(op, Atomic) and op.kind in PLAIN else frozenset[Value]()
         return bool(found) and found <= own
 
     def block(b: Block) -> Block:
@@ -39,6 +40,6 @@ def as_loads_and_stores(op: Atomic) -> list[Op]:
     b = Builder(op.span)
     b.add(Load(op.ptr, results=op.results, span=op.span))
     (operand,) = op.args
-    fn = _PLAIN[op.kind]
+    fn = PLAIN[op.kind]
     b.store(op.ptr, operand if fn is None else b.apply(fn, op.result, operand))
     return b.ops

@@ -1,4 +1,4 @@
-"""Maxima and minima of equal numbers: who takes whose is decided so that threads and operations agree.
+"""Maxima and minima of equal numbers: which argument gets the adjoint is decided so that threads and operations agree.
 
 Before: a kernel whose derivatives are to be taken. After: it computes the same, and of equal numbers
 - the maximum and the minimum of two in one thread are not the same one (sorting networks, leaky clamps);
@@ -44,11 +44,11 @@ def run(function: Function, _: Module) -> Function:
 
 
 class Exchange(NamedTuple):
-    """A choice between what a lane has and what another has of it. `adds`: whether what is taken, less what is left, is
-    what comes from there less its own, times something positive."""
+    """A choice between a lane's own value and another's, which it gets by `shuffle`. `takes_other`: whether
+    `taken - left` is `other's - own` times something positive."""
 
     shuffle: Warp
-    adds: bool
+    takes_other: bool
 
 
 class _Ties:
@@ -57,9 +57,9 @@ class _Ties:
         kinks = Kinks(function.body)
         self.kinks, self.definition = kinks, kinks.definition
         self.choices, self.bends = kinks.choices, kinks.bends
-        self.at: dict[Key, list[Choice]] = {}
+        self.by_key: dict[Key, list[Choice]] = {}
         for choice in self.choices.values():
-            self.at.setdefault(choice.key, []).append(choice)
+            self.by_key.setdefault(choice.key, []).append(choice)
         self.around: dict[Op, tuple[Op, ...]] = {}  # loops and branches around choices
         self.find_around(function.body, ())
 
@@ -84,7 +84,7 @@ class _Ties:
 
     @cached_property
     def stored(self) -> set[tuple[Value, Value]]:
-        """What is stored to shared memory, and there to which."""
+        """Values that are stored to shared memory, each with the variable that it is stored to."""
         found = (op for op in walk(self.function.body) if isinstance(op, Store) and _is_shared(op.ptr))
         return {(op.value, self.base(op.ptr)) for op in found}
 
@@ -99,64 +99,65 @@ class _Ties:
         ops: list[Op] = []
         for op in block.ops:
             if op in self.choices:
-                ops += self.decided(self.choices[op])
+                ops += self.decided_choice(self.choices[op])
             elif isinstance(op, Apply):
-                ops += self.bent(op) if op in self.bends else [op]
+                ops += self.decided_distance(op) if op in self.bends else [op]
             else:
                 ops.append(descend(op, self.block))
         return Block(block.args, tuple(ops), block.results)
 
     # ---- orders
 
-    def decided(self, choice: Choice) -> list[Op]:
+    def decided_choice(self, choice: Choice) -> list[Op]:
         if choice.key in self.compared:
             return self.on_side(choice)
         exchange = self.exchange(choice)
         if exchange is not None:
             return self.by_lane(choice, exchange)
-        loads, are_several = self.shared_loads(choice), len(self.at[choice.key]) > 1
+        loads, are_several = self.shared_loads(choice), len(self.by_key[choice.key]) > 1
         if are_several and len(loads) == 2:
             return choice.halved() if choice.key in self.halved else self.by_address(choice, *loads)
         if are_several:
             return self.on_side(choice)
-        if common := self.common(choice):
-            return choice.taking(common)
-        return choice.halved() if self.is_returned(choice) else [choice.op]
+        if uniform := self.uniform_one(choice):
+            return choice.taking(uniform)
+        return choice.halved() if self.is_stored_back(choice) else [choice.op]
 
     def on_side(self, choice: Choice) -> list[Op]:
         side = self.side(choice.key)
         return [choice.op] if side is None else choice.on(side)
 
     def side(self, key: Key) -> bool | None:
-        """On which side all are in one thread at a tie: as comparisons say, or the first maximum, or `fdim`."""
+        """The side of the kink for all of a thread's operations at a tie: that of comparisons, the first maximum, or
+        `fdim`."""
         sides = set(self.compared.get(key, {}).values())
         if sides:
             return sides.pop() if len(sides) == 1 else None
-        if key not in self.at:
+        if key not in self.by_key:
             return self.cut[key]
-        first = next((c for c in self.at[key] if c.kind == "max"), self.at[key][0])
-        common = self.common(first) if len(self.at[key]) == 1 else None
-        return first.side(common or first.taken)
+        first = next((c for c in self.by_key[key] if c.kind == "max"), self.by_key[key][0])
+        uniform = self.uniform_one(first) if len(self.by_key[key]) == 1 else None
+        return first.side(uniform or first.taken)
 
     @cached_property
     def cut(self) -> dict[Key, bool]:
-        """Of differences that `fdim` cuts off, the side on which it has no slope."""
+        """Of the differences in `fdim(a, b)`: the side on which it is zero."""
         cuts = [d for op, d in self.bends.items() if isinstance(op, Apply) and op.fn == "fdim"]
         return {d.key: not d.is_positive for d in reversed(cuts)}
 
     @cached_property
     def halved(self) -> set[Key]:
-        """What several threads have, and the distance of which is taken too: each is half of the maximum, so that it
-        has none."""
+        """Choices between values of two threads whose distance `|a - b|` is taken too: each gets half of the maximum's
+        adjoint, so that the distance has none."""
         keys = {d.key for d in self.bends.values()} - self.compared.keys()
         several = (c for c in self.choices.values() if c.key in keys)
-        return {c.key for c in several if self.exchange(c) or len(self.shared_loads(c)) == 2 or self.is_returned(c)}
+        return {c.key for c in several if self.exchange(c) or len(self.shared_loads(c)) == 2 or self.is_stored_back(c)}
 
-    def bent(self, op: Apply) -> list[Op]:
-        """A distance: at a tie, as the maximum has it."""
+    def decided_distance(self, op: Apply) -> list[Op]:
+        """`|a - b|` or `fdim`: at a tie, on the side that the maximum of the two is on."""
         difference = self.bends[op]
         key, deciding = difference.key, self.compared.get(difference.key, {})
-        is_one_of_several = key in self.at or key in self.cut or key in self.kinks.masked
+        is_one_of_several = key in self.by_key or key in self.cut or key in self.kinks.masked
         if key in self.halved or not (is_one_of_several or depend_on(op.result, deciding, self.function.body)):
             return [op]
         side = self.side(key)
@@ -165,7 +166,7 @@ class _Ties:
     # ---- lanes
 
     def exchange(self, choice: Choice) -> Exchange | None:
-        """If the two are this lane's and another's."""
+        """None unless the two are this lane's value and another's."""
         for value, _ in choice.key:
             op = self.definition.get(value) if value is not None else None
             if isinstance(op, Warp) and op.fn in ("shfl_xor", "shfl_idx"):
@@ -179,7 +180,8 @@ class _Ties:
             return choice.halved()
         b = Builder(choice.op.span)
         is_lower = self.is_lower(b, exchange.shuffle)
-        return choice.ordered(b, b.apply("not", is_lower) if exchange.adds == (choice.kind == "max") else is_lower)
+        is_upper = exchange.takes_other == (choice.kind == "max")
+        return choice.ordered(b, b.apply("not", is_lower) if is_upper else is_lower)
 
     @cached_property
     def differ_in_one_bit(self) -> bool:
@@ -206,7 +208,7 @@ class _Ties:
         lane, by, width = (b.convert(v, I32) for v in (b.builtin("lane_id"), *shuffle.args[2:]))
         if shuffle.fn == "shfl_xor":
             partner = b.apply("xor", lane, by)
-        else:  # counted from the first lane of so many, and around
+        else:  # `by` is a lane of each `width`, modulo that
             within = b.apply("sub", width, b.constant(1, I32))
             outside = b.apply("xor", within, b.constant(-1, I32))
             partner = b.apply("or", b.apply("and", lane, outside), b.apply("and", by, within))
@@ -215,7 +217,7 @@ class _Ties:
     # ---- memory
 
     def shared_loads(self, choice: Choice) -> list[Load]:
-        """What is loaded from one shared array of the two; if both are, the taken one first."""
+        """The loads, from one shared array, that the two come from; if both do, that of the taken one first."""
         found = [(self.definition.get(v), part) for v, part in choice.key if v is not None]
         loads = [(op, part) for op, part in found if isinstance(op, Load) and _is_shared(op.ptr)]
         if len({self.base(op.ptr) for op, _ in loads}) != 1:
@@ -231,9 +233,9 @@ class _Ties:
         fn = "lt" if choice.kind == "max" else "gt"
         return choice.ordered(b, b.apply(fn, distance, b.constant(0, I64)))
 
-    def common(self, choice: Choice) -> Value | None:
-        """Which of the two all threads load in a loop that carries the other, or have of each other, where the other is
-        each one's."""
+    def uniform_one(self, choice: Choice) -> Value | None:
+        """The one of the two that is uniform, where the other is each thread's own: from a shuffle, from shared memory,
+        or loaded in a loop that carries one of them."""
         around = self.around[choice.op]
         carried = {v for op in around if isinstance(op, For | While) for block in blocks(op) for v in block.args}
         for one, other in ((choice.taken, choice.left), (choice.left, choice.taken)):
@@ -244,8 +246,8 @@ class _Ties:
                 return one
         return None
 
-    def is_returned(self, choice: Choice) -> bool:
-        """Whether what is chosen goes to where one of the two was loaded from, in all threads alike."""
+    def is_stored_back(self, choice: Choice) -> bool:
+        """Whether the result is stored to where one of the two was loaded from, in all threads alike."""
         branches = (op for op in self.around[choice.op] if isinstance(op, If))
         if any(op.cond not in self.uniform for op in branches):
             return False

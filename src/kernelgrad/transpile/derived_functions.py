@@ -16,7 +16,7 @@ from ..backends.cuda.types import Types
 from ..errors import Span, UnsupportedError
 from ..ir.ops import Derivative, Function, Module, Param
 from ..ir.types import Array, Pointer, Scalar, Struct, Type
-from . import anywhere, device_stacks, growing_tapes, host_stacks, integer_memory
+from . import device_stacks, generic_atomics, growing_tapes, host_stacks, integer_memory
 from .integer_memory import EMPTY, INCLUDES, INTEGERS, check_kinds
 
 RESULT = "_result"  # the parameter for a function's value
@@ -100,7 +100,7 @@ def derived_function(
     name = made.names[op.mode]
     alone = _finished(requests, name, op)
     function, ours = alone.functions[name], {made.listed[n].name for n in (*own, RESULT) if n in made.listed}
-    function = _on_host(function, alone, kinds) if on_host else anywhere.run(function, frozenset(ours))
+    function = _on_host(function, alone, kinds) if on_host else generic_atomics.run(function, frozenset(ours))
     text, types = emit(replace(alone, functions={name: function}), name), types_of(alone, name)
     if made.grows and on_host:
         text = growing_tapes.FRAME_TEXT + growing_tapes.in_frame(_text(text, on_host, op), function, types)
@@ -119,7 +119,7 @@ def _finished(requests: requested.Requests, name: str, op: Derivative) -> Module
 
 
 def _on_host(function: Function, module: Module, integers: Mapping[str, Scalar]) -> Function:
-    return integer_memory.run(host_stacks.alone(anywhere.run_alone(function), module), integers, "")
+    return integer_memory.run(host_stacks.alone(generic_atomics.run_alone(function), module), integers, "")
 
 
 def _with_stacks(
@@ -136,7 +136,7 @@ def _with_stacks(
     for name in (made.names["augmented"], made.names["backward"]):
         alone = _finished(requests, name, op)
         half, types = alone.functions[name], types_of(alone, name)
-        half = _on_host(half, alone, integers) if on_host else anywhere.run(half, ours)
+        half = _on_host(half, alone, integers) if on_host else generic_atomics.run(half, ours)
         text = emit(replace(alone, functions={name: half}), name)
         before, own_texts = _half_on_host(text, half, types, stacks, op) if on_host else _half_on_device(text)
         head += before
@@ -165,8 +165,9 @@ def _half_on_host(
 
 def _half_on_device(text: str) -> tuple[str, list[str]]:
     before, body = _parts(text)
-    body, helpers = anywhere.spelled(body)
-    return f"{before}\n\n" if before else "", [*helpers, f"static __device__ void{anywhere.plainly_told(body)}"]
+    body, helpers = generic_atomics.with_helpers(body)
+    text = f"static __device__ void{generic_atomics.without_kernel_comments(body)}"
+    return f"{before}\n\n" if before else "", [*helpers, text]
 
 
 def _text(text: str, on_host: bool, op: Derivative) -> str:
@@ -174,14 +175,14 @@ def _text(text: str, on_host: bool, op: Derivative) -> str:
     if on_host:
         return function_text(text, "static", op)
     before, body = _parts(text)
-    body, helpers = anywhere.spelled(body)
-    return _together(before, helpers, f"static __device__ void{anywhere.plainly_told(body)}")
+    body, helpers = generic_atomics.with_helpers(body)
+    return _together(before, helpers, f"static __device__ void{generic_atomics.without_kernel_comments(body)}")
 
 
 def function_text(text: str, qualifier: str, op: Derivative, bare: bool = False) -> str:
     """A kernel's text as a host function's. `bare`: in no namespace."""
     before, body = _parts(text)
-    body = _ROUNDED.sub(_rounded, anywhere.plainly_told(body))
+    body = _ROUNDED.sub(_rounded, generic_atomics.without_kernel_comments(body))
     _refuse_device_names(before + body, op)
     found = f"{qualifier} void{body}"
     helpers = [once("unfused", _UNFUSED)] if "unfused_" in body else []

@@ -27,9 +27,9 @@ from ..ir.ops import Derivative, Function, Module, Value
 from ..ir.types import Pointer, Scalar, Type
 from ..programs.integer_gradient import kinds_of, listed_integers, real_module
 from . import growing_tapes
-from .anywhere import ADD, ADD_TEXT
 from .derived_functions import RESULT, Derived, derived_function, plain_type
 from .edits import Edits
+from .generic_atomics import ADD, ADD_TEXT
 from .growing_tapes import TAPE
 from .kernels import KernelGradients
 from .statics import Statics

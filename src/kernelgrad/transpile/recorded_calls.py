@@ -1,4 +1,5 @@
-"""Calls of the host in functions that are recorded: what stands for them in the text (`recording_text`)."""
+"""Calls of CUDA's runtime and the C library in recorded host functions, each as a call of the recording's method that
+stands for it, `cudaMalloc` as `kg_recording.device(...)` (`recording_text`)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def not_yet(what: str, span: Span, hint: str = "") -> UnsupportedError:
     return UnsupportedError(f"{what} cannot be transpiled", span, f"{hint}; {instead}" if hint else instead)
 
 
-def call(at: Skeleton, op: HostCall) -> None:
+def host_call(at: Skeleton, op: HostCall) -> None:
     if op.fn not in _CALLS:
         raise not_yet(f"{_SHOWN.get(op.fn) or repr(op.fn)} in a host function that is differentiated", op.span)
     _CALLS[op.fn](at, op)
@@ -37,8 +38,8 @@ def _allocate(method: str) -> Callable[[Skeleton, HostCall], None]:
     return allocate
 
 
-def _copied(at: Skeleton, op: HostCall, to: Value, of: Value) -> str:
-    """What kind of numbers a copy is of, the pointers tell: what is called for that."""
+def _copy_method(at: Skeleton, op: HostCall, to: Value, of: Value) -> str:
+    """The method for a copy, by the kind of numbers that its pointers are to."""
     kinds = {k for k in (at.pointed(to), at.pointed(of)) if k is not None}
     if not kinds:
         raise not_yet("a copy of which neither end tells what it holds", op.span, "pass pointers of the type it has")
@@ -55,7 +56,7 @@ def _copied(at: Skeleton, op: HostCall, to: Value, of: Value) -> str:
 
 def _copy(at: Skeleton, op: HostCall) -> None:
     to, of, nbytes = op.args[:3]
-    method = _copied(at, op, to, of)
+    method = _copy_method(at, op, to, of)
     at.host(method, tuple(at.value(v) for v in (to, of, nbytes)), None)
     if op.results:
         at.of[op.result] = at.value(to)
@@ -63,7 +64,7 @@ def _copy(at: Skeleton, op: HostCall) -> None:
 
 def _copy_rows(at: Skeleton, op: HostCall) -> None:
     to, to_pitch, of, of_pitch, width, height = op.args[:6]
-    method = _copied(at, op, to, of).replace("copy", "copy_rows", 1)
+    method = _copy_method(at, op, to, of).replace("copy", "copy_rows", 1)
     at.host(method, tuple(at.value(v) for v in (to, to_pitch, of, of_pitch, width, height)), None)
 
 
@@ -72,7 +73,7 @@ def _copy_symbol(first: bool) -> Callable[[Skeleton, HostCall], None]:
 
     def copy(at: Skeleton, op: HostCall) -> None:
         to, of, nbytes = op.args[:3]
-        method = _copied(at, op, to, of)
+        method = _copy_method(at, op, to, of)
         ends = [at.value(to), at.value(of)]
         if len(op.args) > 3:
             k = 0 if first else 1
@@ -131,7 +132,7 @@ def _flush(at: Skeleton, op: HostCall) -> None:
     at.of[op.result] = at.of[op.args[0]]
 
 
-def _format(name: str) -> Callable[[Skeleton, HostCall], None]:
+def _stream_setting(name: str) -> Callable[[Skeleton, HostCall], None]:
     def method(at: Skeleton, op: HostCall) -> None:
         args = tuple(at.value(v) for v in op.args)
         at.of[op.result] = at.b.emit(HostCall, f"{TAPE}.{name}", args, type=op.result.type)
@@ -139,7 +140,7 @@ def _format(name: str) -> Callable[[Skeleton, HostCall], None]:
     return method
 
 
-# What users call what only our headers name.
+# The users' names of what our headers call otherwise.
 _SHOWN = {
     **dict.fromkeys(("__kg_open_text", "__kg_text_of"), "a stream that writes to a string"),
     "__kg_sort_order": "std::sort, or another that sorts,",
@@ -156,7 +157,7 @@ def _method(name: str, count: int) -> Callable[[Skeleton, HostCall], None]:
 
 
 def _library(at: Skeleton, op: HostCall) -> None:
-    """A function of the C library that no derivative goes through, by its name."""
+    """A function of the C library by its name; no derivative goes through it."""
     args = tuple(at.value(v) for v in op.args)
     call = f"{TAPE}.call(::{op.fn}"
     if op.results:
@@ -173,7 +174,7 @@ def _query(method: str) -> Callable[[Skeleton, HostCall], None]:
 
 
 def _properties(at: Skeleton, op: HostCall) -> None:
-    """Of a device, into a struct that has not all members of CUDA's: those that the function looks at, by name."""
+    """Of a device: one call for each member of the struct that the function looks at, as ours has not all of CUDA's."""
     to, device = op.args[0], at.value(op.args[1])
     kind = _pointee(to)
     used = {m.index for m in walk(at.function.body) if isinstance(m, Member) and _pointee(m.ptr) == kind}
@@ -183,7 +184,7 @@ def _properties(at: Skeleton, op: HostCall) -> None:
 
 
 def _handle(at: Skeleton, op: HostCall) -> None:
-    """Of a stream: everything is done in the default stream."""
+    """Of a new stream: zero, as everything is done in the default stream."""
     type = op.result.type
     at.of[op.result] = at.b.null(type) if isinstance(type, Pointer) else at.b.constant(0, type)
 
@@ -198,8 +199,8 @@ def _elapsed(at: Skeleton, op: HostCall) -> None:
 
 
 def _writing(*ends: tuple[int, ...]) -> Callable[[Skeleton, HostCall], None]:
-    """A function of the C library that writes behind pointers. `ends`: which argument is such a pointer, and those
-    that tell how many bytes."""
+    """A function of the C library that writes through pointers. `ends`: for each, the number of its argument, and of
+    those whose product is how many bytes."""
 
     def call(at: Skeleton, op: HostCall) -> None:
         for to, *sizes in ends:
@@ -211,7 +212,7 @@ def _writing(*ends: tuple[int, ...]) -> Callable[[Skeleton, HostCall], None]:
 
 
 def _scan(first: int) -> Callable[[Skeleton, HostCall], None]:
-    """`first`: of the arguments that are read."""
+    """`first`: the number of the first argument that is written through."""
 
     def scan(at: Skeleton, op: HostCall) -> None:
         for to in op.args[first:]:
@@ -258,8 +259,8 @@ _CALLS: dict[str, Callable[[Skeleton, HostCall], None]] = {
     "cudaGetSymbolAddress": _symbol_address,
     **dict.fromkeys(_PRINTS, _print),
     "ostream::flush": _flush,
-    "ostream::precision": _format("digits"),
-    "ostream::width": _format("width"),
+    "ostream::precision": _stream_setting("digits"),
+    "ostream::width": _stream_setting("width"),
     **dict.fromkeys(("cudaMemset2D", "cudaMemset2DAsync"), _fill_rows),
     **dict.fromkeys(("malloc", "calloc", "cudaMallocHost", "cudaHostAlloc"), _allocate("host")),
     **dict.fromkeys(("free", "cudaFree", "cudaFreeAsync", "cudaFreeHost"), _method("release", 1)),

@@ -52,7 +52,7 @@ from ..ir.types import I8, U8, U64, Array, Pointer, Scalar, Struct, Type, elemen
 from ..programs.regions import Uses, stretch
 from . import records
 from .program_variables import method_for, paths_of_pointers
-from .recorded_calls import call, not_yet
+from .recorded_calls import host_call, not_yet
 from .recording_text import TAPE
 from .records import is_record, numbers_of
 
@@ -194,7 +194,7 @@ class Skeleton:
             case Registered():
                 self.b.effect(HostCall, self._registered_function(op), tuple(map(self._passed, op.args)))
             case HostCall():
-                call(self, op)
+                host_call(self, op)
             case Load() if _is_number(op.result.type):
                 found = self.host("load", (self.value(op.ptr),), Pointer(op.result.type))
                 assert found is not None

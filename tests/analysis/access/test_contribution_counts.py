@@ -6,7 +6,7 @@ import pytest
 
 import kernelgrad as kg
 from kernelgrad.analysis.access.affine import Shape
-from kernelgrad.analysis.access.contribution_counts import Lengths
+from kernelgrad.analysis.access.contribution_counts import LoopLengths
 from kernelgrad.analysis.structure import analyse
 from kernelgrad.ir.ops import For, While
 from kernelgrad.ir.traverse import walk
@@ -27,9 +27,9 @@ def test_strides(stride: str) -> None:
     function = kg.compile(text)["k"].function
     known = {p.value: 1 << 20 for p in function.params if p.name == "n"}
     (loop,) = (op for op in walk(function.body) if isinstance(op, For | While))
-    lengths = Lengths(function, analyse(function, True), Shape((32, 1, 1), (64, 1, 1)), known.get)
+    lengths = LoopLengths(function, analyse(function, True), Shape((32, 1, 1), (64, 1, 1)), known.get)
     assert lengths.length(loop) == pytest.approx((1 << 20) / (32 * 64), rel=0.01)
-    assert not lengths.open
+    assert not lengths.unbounded
 
 
 BACKWARDS = {
@@ -45,5 +45,5 @@ def test_what_goes_round_may_be_long(way: str) -> None:
     function = kg.compile(text)["k"].function
     known = {p.value: 1 << 20 for p in function.params if p.name == "n"}
     (loop,) = (op for op in walk(function.body) if isinstance(op, For | While))
-    lengths = Lengths(function, analyse(function, True), Shape((1, 1, 1), (1, 1, 1)), known.get)
+    lengths = LoopLengths(function, analyse(function, True), Shape((1, 1, 1), (1, 1, 1)), known.get)
     assert lengths.length(loop) >= 1 << 20

@@ -11,23 +11,23 @@ from ...ir.ops import For, Load
 from ...ir.traverse import free_values, walk
 from ...ir.types import Pointer
 from ..machine import WARP
-from .block_affine import Slopes
+from .block_affine import BlockAffine
 
 _NEAR = 16  # bytes: lanes that read global memory this far apart read it together
 _BANKS = 32
 _FEW = 2  # words that a bank may give to a warp
 
 
-def stay_together(loop: For, slopes: Slopes, width: int, turn: Any = np.add) -> bool:
+def stay_together(loop: For, sums: BlockAffine, width: int, turn: Any = np.add) -> bool:
     """`turn`: how a lane's iteration comes from its number and the step's."""
     fixed = set(free_values(loop.body))
     loads = [op for op in walk(loop.body) if isinstance(op, Load) and op.ptr not in fixed]
-    return all(_stays_together(op, slopes, loop, width, turn) for op in loads)
+    return all(_stays_together(op, sums, loop, width, turn) for op in loads)
 
 
-def _stays_together(op: Load, slopes: Slopes, loop: For, width: int, turn: Any) -> bool:
+def _stays_together(op: Load, sums: BlockAffine, loop: For, width: int, turn: Any) -> bool:
     assert isinstance(op.ptr.type, Pointer)
-    address, space = slopes.address(op.ptr), op.ptr.type.space
+    address, space = sums.address(op.ptr), op.ptr.type.space
     if address is None:
         return space in ("shared", "local")
     by = address.slope(loop.body.args[0]) * loop.step
@@ -39,13 +39,13 @@ def _stays_together(op: Load, slopes: Slopes, loop: For, width: int, turn: Any) 
     return max(_conflicts(straight + by * iteration) for iteration in turned) <= max(_FEW, _conflicts(straight))
 
 
-def exchange_together(loads: Iterable[Load], slopes: Slopes, loop: For, width: int) -> bool:
+def exchange_together(loads: Iterable[Load], sums: BlockAffine, loop: For, width: int) -> bool:
     """Whether lanes read shared memory together, and nothing else, where each runs the iteration of its own number for
     one thread of the row after the other, all of them for the same."""
     lane = np.arange(WARP)
     for op in loads:
         assert isinstance(op.ptr.type, Pointer)
-        address = slopes.address(op.ptr)
+        address = sums.address(op.ptr)
         if address is None or op.ptr.type.space != "shared":
             return False
         own = address.slope(loop.body.args[0]) * loop.step * (lane % width)

@@ -1,5 +1,5 @@
-"""Integers of a gradient as sums over one block's threads: multiples of thread indices, of a loop's counter, and of
-values that are the same for all threads."""
+"""Integers and addresses of a block's threads as affine sums, `4 * threadIdx.x + 128 * k + base`: of thread indices, of
+one loop's counter `k`, and of values that are uniform, which stay symbols. `affine` has those of a launch."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from ...ir.ops import Apply, Builtin, Constant, GlobalRef, Member, Offset, Op, P
 from ...ir.types import Pointer, Scalar, Struct
 from .affine import Affine
 
-_SPARE = 12  # bits of an index: what is less steep than the rest does not come round within the axes of a block
+_SPARE = 12  # bits of an integer: a coefficient that leaves as many free does not wrap around within a block's axes
 
 
-class Slopes:
-    """`counter`: of a loop, of which sums may have multiples; other values than thread indices are in them if they are
-    `uniform`, the same for all threads."""
+class BlockAffine:
+    """`counter`: the loop's. `uniform`: values that are the same for all threads."""
 
     def __init__(self, definition: dict[Value, Op], uniform: set[Value], counter: Value):
         self.definition, self.uniform, self.counter = definition, uniform, counter
@@ -35,7 +34,7 @@ class Slopes:
                 return Affine(0, ((("thread_idx", axis), 1),))
             case Apply(fn, args) if _is_index(value) and all(map(_is_index, args)):
                 found = self._apply(fn, args)
-                found = found if found is None or self._is_whole(found, value) else None
+                found = found if found is None or self._keeps_differences(found, value) else None
         return Affine(0, ((value, 1),)) if found is None and value in self.uniform else found
 
     def _apply(self, fn: str, args: tuple[Value, ...]) -> Affine | None:
@@ -58,12 +57,12 @@ class Slopes:
                 return a.times(1 << b.const)
         return None
 
-    def _is_whole(self, sum_: Affine, value: Value) -> bool:
-        """Whether the value differs between threads as the sum does: a steep one comes round within a block, as in 32
-        bits `((t << 16) + n) << 16`, which is the same for all. What is uniform does so in all threads alike."""
+    def _keeps_differences(self, sum_: Affine, value: Value) -> bool:
+        """Whether the value differs between threads as the sum does: with a large coefficient it wraps around within a
+        block, as `((t << 16) + n) << 16` in 32 bits, the same for all t. What is uniform wraps in all threads alike."""
         assert isinstance(value.type, Scalar)
-        steepest = 1 << (value.type.bits - _SPARE)
-        return all(abs(n) <= steepest or basis in self.uniform for basis, n in sum_.terms)
+        most = 1 << (value.type.bits - _SPARE)
+        return all(abs(coefficient) <= most or basis in self.uniform for basis, coefficient in sum_.terms)
 
     def address(self, ptr: Value) -> Affine | None:
         """In bytes from where the pointer's memory begins."""
@@ -83,5 +82,5 @@ class Slopes:
 
 
 def _is_index(value: Value) -> bool:
-    """Arithmetic that wraps around would lead out of any array that a kernel has."""
+    """32 bits or more: arithmetic of those that wraps around would lead out of any array that a kernel has."""
     return isinstance(value.type, Scalar) and value.type.kind in ("int", "uint") and value.type.bits >= 32

@@ -1,8 +1,8 @@
-"""Between which numbers an integer lies where it is used, in every launch, and what it is the sum of: from types,
-CUDA's limits, loops, and the conditions that hold there.
+"""The range of an integer where it is used, in every launch, and the linear sum that it is: from types, CUDA's limits,
+loops, and the conditions that hold there. (`ranges` knows one launch, and no conditions.)
 
-A sum is one of whole numbers, and equal to the value but for multiples of 2 ** bits, since that is how integers wrap.
-Where all that the sum may be fits into the type, they are equal.
+A sum is of mathematical integers: it is the value modulo 2 ** bits, since that is how integers wrap, and equal to it
+where the sum's whole range fits into the type.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...ir.ops import Apply, Builtin, Constant, For, Op, Value
 from ...ir.types import Scalar, Type
 from .ranges import COMBINED, Range
 
-_DEEP = 12  # operations behind an integer that are looked at
+_MAX_DEPTH = 12  # of operations behind an integer that are looked at
 _MOST_TERMS = 8
 _MOST_THREADS = 1024
 _MOST_BLOCKS = 2**31 - 1
@@ -34,7 +34,7 @@ _SWAPPED = {"gt": "lt", "ge": "le", "eq": "eq"}
 
 @dataclass(frozen=True)
 class Sum:
-    """The constant, and values so many times each."""
+    """`constant + n * value + ...`; `terms` has the n of each value."""
 
     constant: int = 0
     terms: Mapping[Value, int] = field(default_factory=dict)
@@ -49,76 +49,76 @@ class Sum:
         return Sum(self.constant * factor, {v: n * factor for v, n in self.terms.items() if n * factor})
 
     def only(self, wanted: Callable[[Value], bool]) -> Sum:
-        """Those of the values, without the constant."""
+        """The terms of these values, without the constant."""
         return Sum(0, {v: n for v, n in self.terms.items() if wanted(v)})
 
 
-class _Counted(NamedTuple):
+class _Loop(NamedTuple):
     lower: Value
     upper: Value
     step: int
 
 
 class Bounds:
-    """`definition`: of a value, if it has one."""
+    """`definition`: the operation that defines a value, if one does."""
 
     def __init__(self, definition: Callable[[Value], Op | None]):
         self.definition = definition
-        self._counters: dict[Value, _Counted] = {}
-        self._told: dict[Value, Range] = {}  # by conditions that hold here
-        self._found: dict[Value, Range] = {}
+        self._loops: dict[Value, _Loop] = {}  # by their counters
+        self._narrowed: dict[Value, Range] = {}  # by conditions that hold here
+        self._computed: dict[Value, Range] = {}
 
     def enter(self, loop: For, lower: Value, upper: Value) -> None:
-        self._counters[loop.body.args[0]] = _Counted(lower, upper, loop.step)
+        self._loops[loop.body.args[0]] = _Loop(lower, upper, loop.step)
 
     @contextmanager
     def where(self, facts: Mapping[Value, bool]) -> Iterator[None]:
-        """Where these conditions are true, or false."""
-        told, found = self._told, self._found
-        self._told, self._found = dict(told), {}
+        """Inside, these conditions are true, or false."""
+        narrowed, computed = self._narrowed, self._computed
+        self._narrowed, self._computed = dict(narrowed), {}
         for condition, truth in facts.items():
             self._learn(self.definition(condition), truth)
         yield
-        self._told, self._found = told, found
+        self._narrowed, self._computed = narrowed, computed
 
     # ---- ranges
 
-    def of(self, value: Value, deep: int = _DEEP) -> Range:
-        """An integer, or a bool."""
-        if value in self._told:
-            return self._told[value]
-        if deep == 0:
+    def of(self, value: Value, depth: int = _MAX_DEPTH) -> Range:
+        """The range of an integer, or a bool."""
+        if value in self._narrowed:
+            return self._narrowed[value]
+        if depth == 0:
             return type_range(value.type)
-        if value not in self._found:
+        if value not in self._computed:
             whole = type_range(value.type)
-            found = self._computed(value, deep - 1)
-            self._found[value] = whole if found is None or not is_within(found, whole) else found
-        return self._found[value]
+            found = self._compute(value, depth - 1)
+            self._computed[value] = whole if found is None or not is_within(found, whole) else found
+        return self._computed[value]
 
-    def _computed(self, value: Value, deep: int) -> Range | None:
-        if value in self._counters:
-            return self._counted(self._counters[value], deep)
+    def _compute(self, value: Value, depth: int) -> Range | None:
+        if value in self._loops:
+            return self._of_counter(self._loops[value], depth)
         match self.definition(value):
             case Constant(number) if isinstance(number, int):
                 return int(number), int(number)
             case Builtin(name, _):
                 return _BUILTINS.get(name)
             case Apply("convert", (source,)) if is_integer(source.type):
-                return self.of(source, deep)
+                return self.of(source, depth)
             case Apply("neg", (arg,)):
-                low, high = self.of(arg, deep)
+                low, high = self.of(arg, depth)
                 return -high, -low
             case Apply("select", (_, one, other)):
-                ranges = self.of(one, deep), self.of(other, deep)
+                ranges = self.of(one, depth), self.of(other, depth)
                 return min(low for low, _ in ranges), max(high for _, high in ranges)
             case Apply("rem", (left, right)):
-                return _remainder(self.of(left, deep), self.of(right, deep))
+                return _remainder(self.of(left, depth), self.of(right, depth))
             case Apply(fn, (left, right)) if fn in COMBINED:
-                return COMBINED[fn](self.of(left, deep), self.of(right, deep))
+                return COMBINED[fn](self.of(left, depth), self.of(right, depth))
         return None
 
-    def _counted(self, loop: _Counted, deep: int) -> Range:
-        lower, upper = self.of(loop.lower, deep), self.of(loop.upper, deep)
+    def _of_counter(self, loop: _Loop, depth: int) -> Range:
+        lower, upper = self.of(loop.lower, depth), self.of(loop.upper, depth)
         if loop.step > 0:
             return lower[0], max(lower[0], upper[1] - 1)
         return min(lower[1], upper[0] + 1), lower[1]
@@ -143,15 +143,15 @@ class Bounds:
         self._narrow(right, (less[0] + apart, more[1]))
 
     def _narrow(self, value: Value, to: Range) -> None:
-        """And what it was converted from."""
+        """The value, and what it was converted from."""
         known = self.of(value)
         low, high = max(known[0], to[0]), min(known[1], to[1])
         op = self.definition(value)
         if low > high or isinstance(op, Constant):  # nothing runs here
             return
         if (low, high) != known:
-            self._told[value] = low, high
-            self._found = {}
+            self._narrowed[value] = low, high
+            self._computed = {}
         if isinstance(op, Apply) and op.fn == "convert" and is_integer(op.args[0].type):
             (source,) = op.args
             whole, wide = type_range(source.type), type_range(value.type)
@@ -162,7 +162,7 @@ class Bounds:
     # ---- sums
 
     def exact(self, value: Value) -> Sum | None:
-        """What it is equal to."""
+        """The sum that equals the value; None where it may wrap around."""
         found = self.sum_of(value)
         return found if is_within(self.range_of(found), type_range(value.type)) else None
 
@@ -173,29 +173,29 @@ class Bounds:
             low, high = low + min(ends), high + max(ends)
         return low, high
 
-    def sum_of(self, value: Value, deep: int = _DEEP) -> Sum:
-        """What it is but for multiples of 2 ** bits."""
-        found = None if value in self._told or deep == 0 else self._sum(value, deep - 1)
+    def sum_of(self, value: Value, depth: int = _MAX_DEPTH) -> Sum:
+        """The sum that is the value modulo 2 ** bits."""
+        found = None if value in self._narrowed or depth == 0 else self._sum(value, depth - 1)
         return Sum(0, {value: 1}) if found is None or len(found.terms) > _MOST_TERMS else found
 
-    def _sum(self, value: Value, deep: int) -> Sum | None:
+    def _sum(self, value: Value, depth: int) -> Sum | None:
         match self.definition(value):
             case Constant(number) if isinstance(number, int):
                 return Sum(int(number))
             case Apply("add", (left, right)):
-                return self.sum_of(left, deep) + self.sum_of(right, deep)
+                return self.sum_of(left, depth) + self.sum_of(right, depth)
             case Apply("sub", (left, right)):
-                return self.sum_of(left, deep) + self.sum_of(right, deep).times(-1)
+                return self.sum_of(left, depth) + self.sum_of(right, depth).times(-1)
             case Apply("neg", (arg,)):
-                return self.sum_of(arg, deep).times(-1)
+                return self.sum_of(arg, depth).times(-1)
             case Apply("mul", (left, right)):
                 for one, other in ((left, right), (right, left)):
                     if isinstance(factor := self.definition(other), Constant):
-                        return self.sum_of(one, deep).times(int(factor.value))
+                        return self.sum_of(one, depth).times(int(factor.value))
             case Apply("convert", (source,)) if is_integer(source.type) and source.type != value.type:
                 if not is_within(self.of(source), type_range(value.type)):
                     return None
-                inner = self.sum_of(source, deep)
+                inner = self.sum_of(source, depth)
                 is_equal = is_within(self.range_of(inner), type_range(source.type))
                 return inner if is_equal else Sum(0, {source: 1})
         return None
@@ -218,7 +218,7 @@ def is_within(inner: Range, outer: Range) -> bool:
 
 
 def _remainder(of: Range, by: Range) -> Range | None:
-    """With the sign of what is divided."""
+    """C++'s: with the sign of the dividend."""
     if by[0] <= 0:
         return None
     most = by[1] - 1

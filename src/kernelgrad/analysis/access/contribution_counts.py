@@ -1,7 +1,7 @@
-"""How many times a launch's threads may add to one sum: what is known of its loops from its integers.
+"""How many times a launch's threads may add to one sum: how long its loops are at most, by its integers.
 
-A counted loop whose ends lie between known numbers is no longer than these are apart, nor is one that an integer ends
-that goes on by known numbers. What is not known to be short may be as long as a launch lasts.
+The ranges of a and b bound `for (i = a; i < b; ++i)`, those of i, n and s `while (i < n) { ...; i += s; }`. A loop of
+which nothing is known may be as long as a launch lasts.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _LONGEST = float(1 << 38)  # iterations of all threads of a launch together
 
 def totals_of(function: Function, structure: Structure, shape: Shape, known: Callable[[Any], Any]) -> Totals | None:
     """How pieces of long loops' sums are added up; None where no loop adds that much to one float."""
-    lengths = Lengths(function, structure, shape, known)
-    most = lengths.most(function.body)
+    lengths = LoopLengths(function, structure, shape, known)
+    most = lengths.most_iterations(function.body)
     most *= _uses(function) if most > 1 else 1
     longest = max(map(lengths.length, lengths.loops), default=1.0)
-    return totals_for(math.inf if lengths.open else most, longest)
+    return totals_for(math.inf if lengths.unbounded else most, longest)
 
 
 def totals_for(additions: float, longest: float) -> Totals | None:
-    """The same for loops inside of each other that make so many additions to one sum. `longest`: iterations of one."""
+    """The same for nested loops that make so many additions to one sum. `longest`: iterations of the longest."""
     if additions <= LONG:
         return None
     return Totals(F32, longest <= LONG) if additions <= MIDDLING else Totals(F64)
@@ -58,7 +58,9 @@ def _uses(function: Function) -> int:
     return most
 
 
-class Lengths:
+class LoopLengths:
+    """Iterations of a launch's loops, at most. `unbounded`: those asked for so far that nothing bounds."""
+
     def __init__(self, function: Function, structure: Structure, shape: Shape, known: Callable[[Any], Any]):
         self.trips, self.definition, self.known = Trips(function, structure), structure.definition, known
         self.params = {p.name: p.value for p in function.params}
@@ -68,26 +70,26 @@ class Lengths:
         self.carried = {arg: v for op in walk(function.body) for arg, v in _carried(op)}
         self.ranges = Ranges(Indices(function), shape.grid, shape.block, Answers(known))
         self.loops = [op for op in walk(function.body) if isinstance(op, For | While)]
-        self.open: set[For | While] = set()  # loops that may be as long as they like
-        self.found: dict[tuple[For | While, ...], float] = {}  # of loops inside of each other
+        self.unbounded: set[For | While] = set()
+        self.nests: dict[tuple[For | While, ...], float] = {}  # by nested loops, from the outside
         self.structure, self.extent = structure, {"block_dim": shape.block, "grid_dim": shape.grid}
         self.extents = {"block_dim": math.prod(shape.block), "grid_dim": math.prod(shape.grid)}
 
-    def most(self, block: Block, around: tuple[For | While, ...] = ()) -> float:
-        """Iterations of loops inside of loops."""
-        return max((self.iterations(op, around) for op in block.ops), default=self.together(around))
+    def most_iterations(self, block: Block, around: tuple[For | While, ...] = ()) -> float:
+        """Iterations of the nest of loops in a block that has most, with the loops around it."""
+        return max((self._within(op, around) for op in block.ops), default=self.nest_iterations(around))
 
-    def iterations(self, op: Op, around: tuple[For | While, ...] = ()) -> float:
+    def _within(self, op: Op, around: tuple[For | While, ...] = ()) -> float:
         loops = (*around, op) if isinstance(op, For | While) else around
-        return max((self.most(b, loops) for b in blocks(op)), default=self.together(around))
+        return max((self.most_iterations(b, loops) for b in blocks(op)), default=self.nest_iterations(around))
 
-    def together(self, loops: tuple[For | While, ...]) -> float:
-        if loops not in self.found:
-            self.found[loops] = self.product(loops)
-        return self.found[loops]
+    def nest_iterations(self, loops: tuple[For | While, ...]) -> float:
+        if loops not in self.nests:
+            self.nests[loops] = self._nest_iterations(loops)
+        return self.nests[loops]
 
-    def product(self, loops: tuple[For | While, ...]) -> float:
-        """Of loops inside of each other: by their lengths, or, where few tell that it is less, one by one."""
+    def _nest_iterations(self, loops: tuple[For | While, ...]) -> float:
+        """Iterations of nested loops: the product of their lengths; where that is middling, they are played through."""
         lengths = [max(1.0, self.length(loop)) for loop in loops]
         product = math.prod(lengths)
         short = all(n <= _BITS for n, loop in zip(lengths, loops, strict=True) if isinstance(loop, While))
@@ -97,43 +99,43 @@ class Lengths:
         return product if exact is None else float(exact)
 
     def length(self, loop: For | While) -> float:
-        found = self.number(self.trips.of(loop))
-        found = self.between(loop) if found is None and isinstance(loop, For) else found
-        return self.guess(loop) if found is None else found
+        found = self.evaluated(self.trips.of(loop))
+        found = self.by_ranges(loop) if found is None and isinstance(loop, For) else found
+        return self.by_conditions(loop) if found is None else found
 
-    def between(self, loop: For) -> float | None:
-        """At most, by what its ends may be."""
+    def by_ranges(self, loop: For) -> float | None:
+        """By the ranges of its bounds."""
         lower, upper = self.ranges.of(loop.lower), self.ranges.of(loop.upper)
         if lower is None or upper is None:
             return None
         distance = upper[1] - lower[0] if loop.step > 0 else lower[1] - upper[0]
         return float(max(0, -(-distance // abs(loop.step))))
 
-    def number(self, amount: Amount) -> float | None:
-        factors = [([self.named(name) for name in names], number) for names, number in amount.terms]
+    def evaluated(self, amount: Amount) -> float | None:
+        factors = [([self.integer(name) for name in names], number) for names, number in amount.terms]
         if any(n is None for names, _ in factors for n in names):
             return None
         return float(sum(number * math.prod(names) for names, number in factors))  # type: ignore[arg-type]
 
-    def named(self, name: str) -> int | None:
-        """Asked for only where a loop depends on it: launches that agree on what was asked for share a plan."""
+    def integer(self, name: str) -> int | None:
+        """Of the launch's extents and arguments. Asked for only where a loop depends on it: launches that agree on what
+        was asked for share a plan."""
         found: int | None = self.shape.get(name)
         return self.known(self.params.get(name)) if found is None else found
 
-    def guess(self, loop: For | While) -> float:
-        """Of a loop whose ends are not known: as long as a launch of its size lasts, unless one condition of all that
-        must hold says less."""
+    def by_conditions(self, loop: For | While) -> float:
+        """Of a loop whose trip count is not known: the least that one of its conditions says, as all must hold."""
         if isinstance(loop, For):
-            return self.endless(loop)
-        found = [n for c in self.conditions(loop) if (n := self.bound(loop, c)) is not None]
-        return min(found) if found else self.endless(loop)
+            return self.as_long_as_a_launch(loop)
+        found = [n for c in self.conditions(loop) if (n := self.by_condition(loop, c)) is not None]
+        return min(found) if found else self.as_long_as_a_launch(loop)
 
-    def endless(self, loop: For | While) -> float:
-        self.open.add(loop)
+    def as_long_as_a_launch(self, loop: For | While) -> float:
+        self.unbounded.add(loop)
         return max(1.0, _LONGEST / math.prod(self.extents.values()))
 
     def conditions(self, loop: While) -> Iterator[Value]:
-        """All of which must hold: as they are computed before an iteration, or at the end of the one before."""
+        """Those that all must hold, computed before an iteration or at the end of the one before."""
         todo = [loop.before.results[0]]
         for value in todo:
             op = self.definition.get(value)
@@ -144,46 +146,46 @@ class Lengths:
             else:
                 yield value
 
-    def bound(self, loop: While, condition: Value) -> float | None:
-        """At most, where a loop goes on while an integer that it moves one way has not come to a number: None where
+    def by_condition(self, loop: While, condition: Value) -> float | None:
+        """Of a loop that goes on until an integer that it moves one way comes to a limit, `i` of `i < n`: None where
         either is not known."""
         op = self.definition.get(condition)
         if not isinstance(op, Apply) or op.fn not in _ORDERED or not all(map(_is_integer, op.args)):
             return None
         for value, end in (op.args, op.args[::-1]):
-            moved, limit = self.moved(loop, value), self.ranges.of(end)
+            moved, limit = self.stepped(loop, value), self.ranges.of(end)
             if moved is not None and limit is not None:
-                found = self.distance(loop, moved, limit)
+                found = self.by_steps(loop, moved, limit)
                 return _BITS if found is None and self.is_geometric(loop, moved, op.fn) else found
         return None
 
-    def moved(self, loop: While, value: Value) -> int | None:
-        """Which of the integers that a loop carries is compared, before or after it is changed, or with a number
-        added."""
+    def stepped(self, loop: While, value: Value) -> int | None:
+        """Which of the integers that a loop carries is compared: itself, what it becomes next, or either with a known
+        number added."""
         passed = dict(zip(loop.body.args, loop.before.results[1:], strict=True))
         todo = [value]
         for found in todo:
-            first = self.unconverted(found)
-            first = self.unconverted(passed.get(first, first))
+            first = self.before_wide_conversions(found)
+            first = self.before_wide_conversions(passed.get(first, first))
             if first in loop.before.args:
                 return loop.before.args.index(first)
-            match self.plain(first):
+            match self.definition_of(first):
                 case Apply(fn, (arg, by)) if fn in ("add", "sub", *_GEOMETRIC) and self.ranges.of(by) is not None:
                     todo.append(arg)
                 case Apply("add", (by, arg)) if self.ranges.of(by) is not None:
                     todo.append(arg)
         return None
 
-    def distance(self, loop: While, k: int, limit: Range) -> float | None:
-        """Iterations of an integer that goes on by something, between the numbers that it begins and ends with."""
-        again, start = self.plain(loop.body.results[k]), self.ranges.of(loop.inits[k])
+    def by_steps(self, loop: While, k: int, limit: Range) -> float | None:
+        """`(limit - start) / step + 1` of an integer that is added to."""
+        again, start = self.definition_of(loop.body.results[k]), self.ranges.of(loop.inits[k])
         if start is None or not isinstance(again, Apply) or again.fn not in ("add", "sub"):
             return None
         for arg, by in (again.args, again.args[::-1]):
             step = self.ranges.of(by)
             if step is None or step[0] * step[1] <= 0 or max(step) >= _WRAPS:
                 continue
-            if self.moved(loop, arg) == k and self.is_carried(loop, self.unconverted(arg)):
+            if self.stepped(loop, arg) == k and self.is_carried(loop, self.before_wide_conversions(arg)):
                 most = max(abs(limit[1] - start[0]), abs(start[1] - limit[0])) + max(map(abs, step))
                 return most / min(map(abs, step)) + 1
         return None
@@ -192,26 +194,26 @@ class Lengths:
         return value in loop.body.args or value in loop.before.args
 
     def is_geometric(self, loop: While, k: int, compared: str) -> bool:
-        """Whether it is shifted: as many times as it has bits. One that grows may miss a number and go round."""
-        match self.plain(loop.body.results[k]):
-            case Apply(fn, (arg, by)) if fn in _GEOMETRIC and self.is_carried(loop, self.through(arg)):
+        """Whether it is shifted or scaled, at most once for each bit. One that grows may miss the end of a `!=`."""
+        match self.definition_of(loop.body.results[k]):
+            case Apply(fn, (arg, by)) if fn in _GEOMETRIC and self.is_carried(loop, self.before_conversions(arg)):
                 known = self.ranges.of(by)
                 return known is not None and known[0] >= _GEOMETRIC[fn] and (compared != "ne" or fn in ("shr", "div"))
         return False
 
-    def unconverted(self, value: Value) -> Value:
-        """Without conversions between wide integers: `i += blockDim.x` adds unsigned numbers."""
+    def before_wide_conversions(self, value: Value) -> Value:
+        """Before conversions between wide integers: `i += blockDim.x` adds unsigned numbers."""
         op = self.definition.get(value)
         while isinstance(op, Apply) and op.fn == "convert" and all(map(_is_wide, (*op.args, op.result))):
             (value,) = op.args
             op = self.definition.get(value)
         return value
 
-    def plain(self, value: Value) -> Op | None:
-        return self.definition.get(self.through(value))
+    def definition_of(self, value: Value) -> Op | None:
+        return self.definition.get(self.before_conversions(value))
 
-    def through(self, value: Value) -> Value:
-        """Without conversions between integers."""
+    def before_conversions(self, value: Value) -> Value:
+        """Before conversions between integers."""
         op = self.definition.get(value)
         while isinstance(op, Apply) and op.fn == "convert" and _is_integer(op.args[0]):
             value = op.args[0]
@@ -219,7 +221,7 @@ class Lengths:
         return value
 
     def slice(self, values: tuple[Value, ...]) -> set[Value]:
-        """What they are computed from."""
+        """The values that these are computed from, through loops and branches too."""
         found, todo = set[Value](), list(values)
         while todo:
             value = todo.pop()

@@ -1,9 +1,9 @@
-"""Loops that go through the same elements, as one: what they count is compared as if it were one number.
+"""Loops that go through the same elements by quotients and remainders share a counter: their addresses are equal then.
 
     for (i = t; i < n; i += 256) sum += x[i / m * p + i % m];        and again        y[...] = f(x[i / m * p + i % m]);
 
-Both read the elements of `t + 256 * k`, each by its own k. Who has an element is the same question for all k that any
-of the loops has, so that they share a counter that takes as many values as the longest one's.
+Both divide `t + 256 * k`, each with a k of its own. Which thread owns an element is asked for every k that any of the
+loops has, so that they may share a counter with as many values as the longest one's.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from ...ir.ops import Value
 from ...ir.types import I64
 from ..access.affine import Access, Affine, Basis, Guard, Part, Sums
 
-Steps = tuple[int, ...]
+Steps = tuple[int, ...]  # what a counter is multiplied with in dividends, sorted: 256 above
 
 
 def with_same_counters(accesses: list[Access], sums: Sums) -> list[Access]:
-    """The accesses in terms of shared counters, by what they are multiplied with in what is divided; as they are, if
-    that does not tell an access's counters apart."""
+    """The accesses with one counter for all of the same steps; unchanged where two of one access have the same."""
     found = [own for access in accesses if (own := _by_steps(access)) is not None]
     if len(found) < len(accesses) or len({frozenset(own.values()) for own in found if own}) < 2:
         return accesses
@@ -33,25 +32,25 @@ def with_same_counters(accesses: list[Access], sums: Sums) -> list[Access]:
 
 
 def _by_steps(access: Access) -> dict[Steps, Value] | None:
-    """The counters in what is divided, by what they are multiplied with there."""
+    """The counters in an address's dividends; None where two have the same steps."""
     steps = dict[Value, set[int]]()
     for basis, _ in access.address.terms:
-        for counter, step in _divided(basis):
+        for counter, step in _in_dividends(basis):
             steps.setdefault(counter, set()).add(step)
     found = {tuple(sorted(own)): counter for counter, own in steps.items()}
     return found if len(found) == len(steps) else None
 
 
-def _divided(basis: Basis) -> Iterator[tuple[Value, int]]:
+def _in_dividends(basis: Basis) -> Iterator[tuple[Value, int]]:
     if isinstance(basis, Part):
         for inner, factor in basis.of.terms:
             if isinstance(inner, Value):
                 yield inner, factor
-            yield from _divided(inner)
+            yield from _in_dividends(inner)
 
 
 def _shared(counters: set[Value], sums: Sums) -> Value:
-    """With as many values as the longest has."""
+    """A new counter, with as many values as the longest one's."""
     shared = Value(I64, "~turn")
     sums.extents[shared] = _longest(sums.extents[counter] for counter in counters)
     most = _longest(sums.extents[counter] or sums.most.get(counter) for counter in counters)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...analysis.access.affine import Affine, Basis, Part, Sums
-from ...analysis.access.contribution_counts import Lengths
+from ...analysis.access.contribution_counts import LoopLengths
 from ...analysis.access.executions import Executions
 from ...analysis.access.ranges import Range
 from ...analysis.access.reach import reach
@@ -107,7 +107,7 @@ class Contributions:
         self,
         prepared: Prepared,
         sums: Sums,
-        lengths: Lengths,
+        lengths: LoopLengths,
         private: frozenset[str],
         lanes: int = 1,
         of_block: bool = False,
@@ -201,14 +201,14 @@ class Contributions:
         place = self.places[id(load)]
         axes = self.axes(root, place)
         loops = {loop: max(1.0, self.lengths.length(loop)) for loop in self.loops(load, root, place)}
-        certain = [n for loop, n in loops.items() if loop not in self.lengths.open]
+        certain = [n for loop, n in loops.items() if loop not in self.lengths.unbounded]
         everything = math.prod(axes.values()) * math.prod(certain)
         address, fixed = self.address(load.ptr, root)
         # Between two barriers, one thread adds to a cell: so often as it may go round.
         alone = root in self.private or self.is_exclusive(load)
         if address is None:
             threads = 1 if alone else math.prod(axes.values())
-            each = self.lengths.together(tuple(loops)[::-1])
+            each = self.lengths.nest_iterations(tuple(loops)[::-1])
             return Count(threads * each, each, everything)
         own: dict[Basis, int] = {b: n for b, n in axes.items() if not fixed or b in _THREAD}
         digits = self.digits(address, load.result.type.size, own, {} if fixed else loops)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ...analysis.access.affine import Affine, Part, Shape, Sums
-from ...analysis.access.contribution_counts import Lengths
+from ...analysis.access.contribution_counts import LoopLengths
 from ...analysis.access.executions import Executions, executions, greatest
 from ...analysis.access.outcomes import Outcome, outcomes
 from ...analysis.access.thread_columns import Column, remainders_in, thread_columns
@@ -81,9 +81,9 @@ class Candidates:
         self.roots = {p.name: p.value for p in prepared.function.params}
 
     @cached_property
-    def lengths(self) -> Lengths:
+    def lengths(self) -> LoopLengths:
         shape = Shape(self.launch.grid, self.launch.block)
-        return Lengths(self.prepared.function, self.prepared.structure, shape, self.sums.known)
+        return LoopLengths(self.prepared.function, self.prepared.structure, shape, self.sums.known)
 
     def chosen(self, sizes: Mapping[str, int], others: Iterable[str]) -> frozenset[InBlock]:
         """Those that are added to so often that cells of each block pay, smallest first as long as they fit. `others`:

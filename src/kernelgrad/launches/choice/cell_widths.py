@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from ...analysis.access.affine import Shape, Sums
-from ...analysis.access.contribution_counts import Lengths
+from ...analysis.access.contribution_counts import LoopLengths
 from ...analysis.machine import COPIES, WARP
 from ...analysis.ownership.exclusive import Place
 from ...autodiff.accumulate.replicas import NEIGHBOURS
@@ -36,7 +36,7 @@ def wide_memory(
     those whose adjoints are written or gathered, or parts of larger ones. `crowded`: those of which there are so many
     copies; None on a CPU, where each core has its own sums of some. `exclusive`: where shared cells are read that one
     thread touches between two barriers."""
-    lengths = Lengths(prepared.function, prepared.structure, Shape(launch.grid, launch.block), sums.known)
+    lengths = LoopLengths(prepared.function, prepared.structure, Shape(launch.grid, launch.block), sums.known)
     counted = Contributions(prepared, sums, lengths, private, 1 if crowded is None else WARP, exclusive=exclusive)
     blocks, threads = math.prod(launch.grid), math.prod(launch.grid) * math.prod(launch.block)
     of_cores = frozenset(_added_by_cores(counted)) - private if crowded is None else _NONE

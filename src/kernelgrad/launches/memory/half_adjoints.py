@@ -1,6 +1,6 @@
 """Adjoints of half-precision buffers. A gradient accumulates them in float; an adjoint that is itself in half precision
-is copied to float before the launch and rounded back, once, after it. What need not be copied is known when the launch
-is planned (`launches/kept_halves`): until then it is bound as though it were floats, and none is read."""
+is copied to float before the launch and rounded back, once, after it. Which ones need no copy is known when the launch
+is planned (`launches/kept_halves`): until then all are bound as though they were floats, and none is read."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _FLOAT = np.dtype("f4")
 def in_float(
     function: Function, adjoints: dict[str, Any], launch: Launch, own: LaunchMemory, kept: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The adjoints as the gradient takes them; `own` learns what to do after the launch. `kept`: those that stay as
-    they are."""
+    """The adjoints, those of halves copied to float; `own` learns to round them back after the launch. `kept`: those
+    that the launch does not write to."""
     if not _has_halves(function):
         return adjoints
     params = {p.name: p for p in function.params}
@@ -46,17 +46,17 @@ def in_float(
 
 
 class Half(NamedTuple):
-    """An adjoint that was bound as though it were floats."""
+    """An adjoint of half precision that was bound as though it were floats."""
 
     name: str  # of the listed parameter
     type: Scalar
     array: ArrayView
 
 
-def standing(
+def bound_as_floats(
     function: Function, adjoints: dict[str, Any], kept: tuple[str, ...]
 ) -> tuple[dict[str, Any], tuple[Half, ...]]:
-    """The adjoints of halves as floats at the same address, of which there are as many."""
+    """The adjoints, those of halves as that many floats at the same address: only until `HalfAdjoints.settle`."""
     if not _has_halves(function):
         return adjoints, ()
     params, found = {p.name: p for p in function.params}, dict[str, Half]()
@@ -75,8 +75,8 @@ def _as_floats(half: Half) -> ArrayView:
     return array._replace(nbytes=2 * array.nbytes, dtype=_FLOAT, shape=(array.nbytes // half.type.size,), around=(0, 0))
 
 
-class Settled:
-    """Where adjoints that were bound as floats are in the arguments. `names`: of the adjoints, by what they are of."""
+class HalfAdjoints:
+    """Those of a launch's packed arguments. `names`: of the adjoints' parameters, by the listed ones'."""
 
     def __init__(self, function: Function, names: Mapping[str, str]):
         params = zip(function.params, param_layout(function)[0], strict=True)
@@ -93,7 +93,7 @@ class Settled:
         own: LaunchMemory,
         placement: Placement,
     ) -> BoundArguments:
-        """With copies in float of those that do not `stay` as they are."""
+        """The arguments with the halves that `stay` as what they are, and with copies of the others in float."""
         stream = launch.stream if launch.stream is not None else placement.stream()
         packed, buffers = bytearray(bound.packed), {b.name: b for b in bound.buffers}
         for half in halves:

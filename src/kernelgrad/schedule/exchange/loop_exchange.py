@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...analysis.access.banks import exchange_together, stay_together
-from ...analysis.access.block_affine import Slopes
+from ...analysis.access.block_affine import BlockAffine
 from ...analysis.aliases import Aliases
 from ...analysis.block_interpreter.lanes import (
     Recomputed,
@@ -136,10 +136,10 @@ class _Exchange:
         width = min(self.row, self.block[0])
         if width == 1 or self.block[0] > WARP or trips.number is None or trips.number % self.block[0]:
             return False
-        slopes = Slopes(self.definition, self.uniform, loop.body.args[0])
-        turns = any(stay_together(loop, slopes, width, turn) for turn in (np.add, np.bitwise_xor))
+        sums = BlockAffine(self.definition, self.uniform, loop.body.args[0])
+        turns = any(stay_together(loop, sums, width, turn) for turn in (np.add, np.bitwise_xor))
         loads = [op for op in needs.ops if isinstance(op, Load)]
-        return not turns and exchange_together(loads, slopes, loop, self.block[0])
+        return not turns and exchange_together(loads, sums, loop, self.block[0])
 
     def left(self, needs: Needs) -> list[Value]:
         """What threads leave in shared memory, since others cannot compute it."""

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ...analysis.access.affine import Affine
-from ...analysis.access.block_affine import Slopes
+from ...analysis.access.block_affine import BlockAffine
 from ...analysis.aliases import Aliases
 from ...analysis.uniform import uniform_values
 from ...ir.builder import Builder
@@ -75,7 +75,7 @@ class _Turns:
         self.may_help = any(self.variable(op.ptr) for op in atomics) and any(
             isinstance(op, Barrier) for op in walk(function.body)
         )
-        self.slopes = Slopes(self.definition, uniform_values(function) if self.may_help else set(), Value(I64))
+        self.sums = BlockAffine(self.definition, uniform_values(function) if self.may_help else set(), Value(I64))
 
     def variable(self, ptr: Value) -> str | None:
         """The shared variable that a pointer leads to."""
@@ -122,7 +122,7 @@ class _Turns:
             if own is None and _is_shared(addition.atomic.ptr):
                 return None  # it may be any
             if own == name:
-                address = self.slopes.address(addition.atomic.ptr)
+                address = self.sums.address(addition.atomic.ptr)
                 if address is None or not self.is_apart(addition.atomic, address) or not self.can_move(addition):
                     return None
                 found.setdefault(address, []).append(addition)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ...analysis.access.banks import stay_together
-from ...analysis.access.block_affine import Slopes
+from ...analysis.access.block_affine import BlockAffine
 from ...analysis.aliases import Aliases
 from ...analysis.block_interpreter.lanes import (
     Recomputed,
@@ -101,14 +101,14 @@ class _Rings:
 
     def is_shared_by_lanes(self, update: Update, loop: For) -> bool:
         """Whether the lanes add to one element, another one in every iteration."""
-        slopes = Slopes(self.definition, self.uniform, loop.body.args[0])
-        address = slopes.address(update.ptr)
+        sums = BlockAffine(self.definition, self.uniform, loop.body.args[0])
+        address = sums.address(update.ptr)
         moves = address is None or address.slope(loop.body.args[0]) != 0
         return update.ptr in self.alike and moves and from_counter(loop, self.definition).is_possible(update.ptr)
 
     def can_turn(self, loop: For, width: int, turn: Any = np.add) -> bool:
         """Whether lanes that are in different iterations still read memory together."""
-        return stay_together(loop, Slopes(self.definition, self.uniform, loop.body.args[0]), width, turn)
+        return stay_together(loop, BlockAffine(self.definition, self.uniform, loop.body.args[0]), width, turn)
 
 
 def _power_above(number: int) -> int:

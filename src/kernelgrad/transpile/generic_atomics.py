@@ -1,5 +1,5 @@
-"""Functions of one thread that may be given the thread's own memory or that of all: for the first there are no
-atomics. What other lanes add is not taken together either: the same address may be another lane's own memory."""
+"""Atomics of device functions through pointers to memory of all threads, or to a thread's own, where CUDA has none. Nor
+are additions of several lanes at one address combined: each lane's own memory may be at the same one."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from ..backends.cuda.names import once
 from ..backends.cuda.spellings import IS_LOCAL
 from ..ir.ops import Atomic, Block, Function, Op
 from ..ir.traverse import descend, with_body
-from ..transforms.local_atomics import _PLAIN as PLAIN
-from ..transforms.local_atomics import as_loads_and_stores
+from ..transforms.local_atomics import PLAIN, as_loads_and_stores
 
 ADD = "kg::add"
-_ADD = """// Adds to memory of all threads atomically, to the thread's own plainly. What was there.
+_ADD_ANY = """// Adds to memory of all threads atomically, to the thread's own plainly. What was there.
 template <typename T>
 __device__ T add(T *address, T value)
 {
@@ -26,7 +25,7 @@ __device__ T add(T *address, T value)
     return before;
 }
 """
-TAKE = """// What is there, and leaves zero: of memory of all threads for one of them alone.
+_TAKE_ANY = """// What is there, and leaves zero: of memory of all threads for one of them alone.
 template <typename T>
 __device__ T take_any(T *address)
 {
@@ -36,25 +35,25 @@ __device__ T take_any(T *address)
     return before;
 }
 """
-ADD_TEXT = once("add", IS_LOCAL + _ADD)
-_NAMED = {re.compile(r"\batomicAdd\("): f"{ADD}(", re.compile(r"\bkg::take\("): "kg::take_any("}
-_HELPERS = {f"{ADD}(": ADD_TEXT, "kg::take_any(": once("take_any", IS_LOCAL + TAKE)}
+ADD_TEXT = once("add", IS_LOCAL + _ADD_ANY)
+_REPLACED = {re.compile(r"\batomicAdd\("): f"{ADD}(", re.compile(r"\bkg::take\("): "kg::take_any("}
+_HELPERS = {f"{ADD}(": ADD_TEXT, "kg::take_any(": once("take_any", IS_LOCAL + _TAKE_ANY)}
 
 
 def run(function: Function, own: frozenset[str]) -> Function:
-    """Each lane adds for itself. `own`: the parameters that lead to memory of the thread itself."""
+    """`own`: the parameters that lead to memory of the thread itself, where atomics become loads and stores."""
     memory = roots.analyse(function)
     ours = {p.value for p in function.params if p.name in own}
     return _rewritten(function, lambda op: bool(memory.of(op.ptr)) and memory.of(op.ptr) <= ours)
 
 
 def run_alone(function: Function) -> Function:
-    """There is no other thread."""
+    """The same for the host, where there is no other thread: all memory is the thread's own."""
     return _rewritten(function, lambda op: True)
 
 
 def _rewritten(function: Function, is_own: Callable[[Atomic], bool]) -> Function:
-    """What is done atomically to the thread's own memory are loads and stores."""
+    """With loads and stores for atomics of the thread's own memory, and no hint that lanes add together."""
 
     def block(b: Block) -> Block:
         ops: list[Op] = []
@@ -68,8 +67,8 @@ def _rewritten(function: Function, is_own: Callable[[Atomic], bool]) -> Function
     return with_body(function, block(function.body))
 
 
-def plainly_told(body: str) -> str:
-    """Without reasons that hold for kernels: what is plain is not atomic, and numbers are the thread's own."""
+def without_kernel_comments(body: str) -> str:
+    """Without comments that hold for kernels alone: why an addition is atomic, and that a block adds a number once."""
     lines = [line if "kg::" in line else _ATOMIC.sub("", line) for line in body.split("\n")]
     return _OF_BLOCKS.sub("", "\n".join(lines)).replace(_CONSUMED, "consumed")
 
@@ -79,8 +78,8 @@ _OF_BLOCKS = re.compile(r"  // every thread has a part of it: one addition for e
 _CONSUMED = "consumed, by one of the threads that may have stored the element"
 
 
-def spelled(body: str) -> tuple[str, list[str]]:
-    """The text of such a function, and the helpers that it uses."""
-    for pattern, name in _NAMED.items():
-        body = pattern.sub(name, body)
+def with_helpers(body: str) -> tuple[str, list[str]]:
+    """A function's text with calls that tell whose memory it is, and the helpers that these call."""
+    for pattern, helper in _REPLACED.items():
+        body = pattern.sub(helper, body)
     return body, [text for name, text in _HELPERS.items() if name in body]
