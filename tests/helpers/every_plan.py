@@ -99,9 +99,9 @@ _WITHOUT_TILES: Forced = [
 ]
 
 _IN_TURNS: Forced = [
-    ("launches.choice.block_turns", "_STARTED", 64),
+    ("launches.choice.block_turns", "_STARTED_THREADS", 64),
     ("launches.choice.block_turns", "_TURNS", 2),
-    ("launches.choice.block_turns", "_MOST", 0.3),
+    ("launches.choice.block_turns", "_HOISTED", 0.3),
 ]
 
 PLANS: dict[str, Forced] = {

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from block_turn_cases import SMALLER, STAYS, Case
+from block_turn_cases import INDEX, SMALLER, STAYS, Case
 from derived import kernel_of
 from every_plan import forced
 from kernelgrad.runtime.config import make_launch
@@ -94,6 +94,41 @@ def test_explained() -> None:
     assert "<<<dim3(6, 1, 1), dim3(16, 1, 1)>>>" in text and "for a launch of the kernel with dim3(40, 1, 1)" in text
     assert "_blocks: 40" in text
     assert "in a smaller grid" in str(said)
+
+
+IN_PLACE = {
+    "strides": "for (int e = i; e < n; e += gridDim.x * blockDim.x) y[e] *= x[e] * w[i % c];",
+    "rows": "for (int k = 0; k < 4; ++k) { int e = i + k * (n / 4); if (i < n / 4) y[e] *= x[e] * w[i % c]; }",
+    "through an index": "if (i < n) y[p[i]] *= x[p[i]] * w[i % c];",
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_what_turns_would_overwrite(name: str) -> None:
+    """Where blocks that do the work of many have no reverse alone, the launch is as large as asked."""
+    params = "double *y, const double *x, const double *w, const int *p, int n, int c"
+    kernel = kernel_of(f"__global__ void k({params}) {{ {INDEX} {IN_PLACE[name]} }}")
+    rng, indices = np.random.default_rng(3), np.arange(1920, dtype=np.int32)[::-1].copy()
+    y, x, w, seed = (rng.uniform(0.5, 1.5, n) for n in (1920, 1920, 16, 1920))
+    numbers, found = (indices, 1920, 16), [seed.copy(), np.zeros(1920), np.zeros(16)]
+    expected = [seed.copy(), np.zeros(1920), np.zeros(16)]
+    promised = kg.assume(unique="p")
+    grid = {"strides": 40, "rows": 30}.get(name, 120)
+    kg.gradient(kernel, "y, x, w", assume=promised)[grid, 16](y.copy(), x, w, *numbers, *expected)
+    with forced(PLANS[0]):
+        alone = kg.gradient(kernel, "y, x, w", primal=False, assume=promised)
+        alone[grid, 16](y.copy(), x, w, *numbers, *found)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+@pytest.mark.parametrize("variable", ["__constant__ double _blocks = 3;", "__device__ int _blocks = 3;"])
+def test_a_variable_of_that_name(variable: str) -> None:
+    case = SMALLER["columns"]._replace(body=f"{INDEX} if (i < n) y[i] = x[i] * w[i % c] * _blocks;", head=variable)
+    d_x, d_w = np.zeros(300), np.zeros(12)
+    with forced(PLANS[0]):
+        made(case)[case.launch](np.ones(300), np.ones(300), np.ones(12), *case.numbers, np.ones(300), d_x, d_w)
+    assert (d_x == 3).all() and (d_w == 75).all()
 
 
 def test_a_name_that_is_taken() -> None:

@@ -49,8 +49,10 @@ def is_stored_apart(tile: Tile, nbytes: int, block: tuple[int, int, int], struct
     threads = Threads(block, structure, known)
     written = np.zeros(nbytes, np.int32)
     for access in _possible_writes(tile.fill, np.ones(threads.count, bool), threads, tile):
-        at = None if access is None else access.address[access.mask]
-        if access is None or (at.size and (at.min() < 0 or at.max() + access.size > nbytes)):
+        if access is None:
+            return False
+        at = access.address[access.mask]
+        if at.size and (at.min() < 0 or at.max() + access.size > nbytes):
             return False
         for k in range(access.size):
             np.add.at(written, at + k, 1)

@@ -79,7 +79,9 @@ class _Finding:
 
     def __init__(self, again: Again, tile: Tile, loop: For | While):
         self.again, self.structure, self.tile, self.loop = again, again.structure, tile, loop
-        self.going_on = GoingOn(loop, self.structure.definition) if _is_tested_last(loop) else None
+        self.going_on: GoingOn | None = None
+        if isinstance(loop, While) and is_rotated(loop):
+            self.going_on = GoingOn(loop, self.structure.definition)
         self.inductions: dict[Value, Induction | Cycle] = {}
         self.outside: dict[Value, None] = dict.fromkeys([loop.lower] if isinstance(loop, For) else [])
         self._known: dict[Value, bool] = {}
@@ -179,10 +181,6 @@ class _Finding:
         if op is None:
             return value in self._constants
         return self._is_plain(op) and all(map(self.is_constant, operands(op)))
-
-
-def _is_tested_last(loop: For | While) -> bool:
-    return isinstance(loop, While) and is_rotated(loop)
 
 
 def _loads(ops: Iterable[Op | None]) -> Iterator[Load]:

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from .forms import Forms
     from .variant import Variant
 
-_STARTED = RESIDENT_THREADS  # threads, at least
+_STARTED_THREADS = RESIDENT_THREADS  # at least
 _LESS = 0.25  # of a period that may be missing, rather than one more that few threads find room for
 _TURNS = 4  # of each block, at least
-_MOST = 0.75  # of the additions, that are made once for all turns
+_HOISTED = 0.75  # of the additions, that are made once for all turns of a block
 _KNOWN = (*PURE, If, For, While, Load, Store, Alloca, Atomic)
 
 
@@ -66,14 +66,13 @@ class SmallerLaunches:
             return None
         if not launch.ways.on_gpu or launch.ways.single or launch.segment is not None or launch.blocks is not None:
             return None
-        if math.prod(launch.grid) * math.prod(launch.block) < _TURNS * _STARTED or not self._may:
+        if math.prod(launch.grid) * math.prod(launch.block) < _TURNS * _STARTED_THREADS or not self._may:
             return None
         for smaller in candidates(self.forms.for_launch(launch), launch, known):
             forms, at = self._forms(smaller.axis), smaller.of(launch)
-            variant = forms.for_launch(at)
-            known_too = forms.chooser(at).relevant.parts
-            if not variant.places:
-                for value in known_too:
+            variant = forms.unrefused(at)  # turns may overwrite what a reverse alone reads, where blocks do not
+            if variant is not None and not variant.places:
+                for value in forms.chooser(at).relevant.parts:
                     known(value)
                 return forms, at
         return None
@@ -81,7 +80,8 @@ class SmallerLaunches:
     @property
     def _may(self) -> bool:
         if self._may_take_turns is None:
-            self._may_take_turns = may_take_turns(self.forms.kernel.function)
+            kernel = self.forms.kernel
+            self._may_take_turns = BLOCKS not in kernel.module.globals and may_take_turns(kernel.function)
         return self._may_take_turns
 
     def _forms(self, axis: int) -> Forms:
@@ -126,13 +126,13 @@ def candidates(variant: Variant, launch: KnownLaunch, known: Looking) -> Iterato
     found = []
     for axis in (k for k in range(3) if launch.grid[k] > 1 and not variant.places):
         chosen = _started([_Place.of(place, axis) for place in (*added, *gathered)], axis, launch)
-        if chosen is not None and all(_is_gone(place, axis, chosen[1]) for place in gathered):
+        if chosen is not None and all(_stays(place, axis, chosen[1]) for place in gathered):
             found.append((-chosen[0], Smaller(axis, chosen[1])))
     yield from (smaller for _, smaller in sorted(found))
 
 
-def _is_gone(place: Affine | None, axis: int, blocks: int) -> bool:
-    """Whether what a launch of its own collected is added up in turns."""
+def _stays(place: Affine | None, axis: int, blocks: int) -> bool:
+    """Whether an address is the same in all turns of a block: what is gathered otherwise is summed in a register."""
     each = None if place is None else period(place, axis)
     return each is not None and blocks % each == 0
 
@@ -165,8 +165,8 @@ def _started(places: list[_Place], axis: int, launch: KnownLaunch) -> tuple[floa
     for longest in sorted({own.period for own in places if own.period is not None}, reverse=True):
         same = [own for own in places if own.period is not None and own.period <= longest]
         step = math.lcm(*(own.period for own in same if own.period is not None))
-        blocks = step * max(1, math.ceil(_STARTED / (others * step) - _LESS))
+        blocks = step * max(1, math.ceil(_STARTED_THREADS / (others * step) - _LESS))
         weight = sum(own.weight for own in same)
-        if blocks * _TURNS <= launch.grid[axis] and weight > _MOST * sum(own.weight for own in places):
+        if blocks * _TURNS <= launch.grid[axis] and weight > _HOISTED * sum(own.weight for own in places):
             return weight, blocks
     return None

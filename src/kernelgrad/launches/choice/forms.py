@@ -13,6 +13,7 @@ from ...autodiff.calculus.shadows import holds_halves
 from ...autodiff.prepare.options import Options
 from ...autodiff.prepare.prepared import Derivations
 from ...derivatives.asked.settings import Settings
+from ...errors import UnsupportedError
 from ...ir.ops import Barrier, BarrierReduce, Global, If, Value
 from ...ir.traverse import kinds
 from ...kernel import Kernel
@@ -123,6 +124,13 @@ class Forms:
         """The one whose proofs hold for the launch (rules 8 and 11), and what is fastest there."""
         forms, launch = self._suited(launch)
         return forms.variant(launch.wanted, forms._found(launch).facts)
+
+    def unrefused(self, launch: KnownLaunch) -> Variant | None:
+        """The same; None where it is refused, of a launch that need not be made."""
+        try:
+            return self.for_launch(launch)
+        except UnsupportedError:
+            return None
 
     def laid_out(self, launch: KnownLaunch, facts: Facts) -> Variant:
         """That variant with other facts, of how its code is laid out."""

@@ -33,7 +33,7 @@ from ...autodiff.costs.plan_effects import has_numbers, is_idle, loops_openly
 from ...autodiff.costs.plan_work import planned_work
 from ...autodiff.costs.work import Work, work
 from ...autodiff.prepare.options import promised_roots
-from ...errors import KernelGradError, UnsupportedError
+from ...errors import KernelGradError
 from ...ir.ops import Barrier, BarrierReduce, For, Function, GlobalRef, Value, Warp, While
 from ...ir.traverse import kinds, walk
 from ...kernel import Kernel
@@ -136,9 +136,8 @@ class InTwo:
         reverse = self._reverse((*forms.settings.kept, *zeroed)) if set(zeroed) < set(wanted) else None
         if reverse is None:
             return None
-        try:
-            alone = reverse.for_launch(launch)
-        except UnsupportedError:  # where rows overlap in this launch
+        alone = reverse.unrefused(launch)  # where rows overlap in this launch, it is refused
+        if alone is None:
             return None
         consumed = launch._replace(wanted=zeroed, ways=ANY, aligned=())  # it is launched as the kernel is
         consuming = forms.for_launch(consumed) if zeroed else None

@@ -90,8 +90,8 @@ class LargerLaunches:
 
     def _pays(self, forms: Forms, launch: KnownLaunch, grid: Extents, known: Looking) -> bool:
         larger = launch._replace(grid=grid)
-        variant = forms.for_launch(larger)
-        if not variant.options.facts.gathered or variant.places:
+        variant = forms.unrefused(larger)
+        if variant is None or not variant.options.facts.gathered or variant.places:
             return False
         return estimated(forms, larger, known).atomics < estimated(self.forms, launch, known).atomics
 
