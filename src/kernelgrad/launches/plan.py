@@ -94,7 +94,7 @@ class LaunchPlan:
     ):
         self.variant, self.launch, self.gathers, self.cleared = variant, launch, gathers, cleared
         self.segment = launch.segment
-        self.given = launch.grid  # by the user
+        self.given, self._is_resized = launch.grid, False  # by the user, who may have launched another grid
         names = {p.name for p in user_params(variant.kernel.function)}
         self._own_buffers = sum(name.partition(".")[0] in names for name, _ in launch.sizes)
         looking = Looking(launch.answers(variant.kernel.function, segmented=True))
@@ -123,10 +123,12 @@ class LaunchPlan:
         self.asked = (*self.asked, *asked)
         return self
 
-    def in_place_of(self, grid: Extents, asked: Iterable[IRValue]) -> LaunchPlan:
-        """For launches with that grid, of which this one's blocks are the turns (see `choice/spread_turns`), or whose
-        blocks are this one's turns (see `choice/block_turns`)."""
-        self.given, self.asked = grid, (*self.asked, *asked)
+    def in_place_of(self, launch: KnownLaunch, asked: Iterable[IRValue]) -> LaunchPlan:
+        """For a launch of another grid, of which this one's blocks are the turns (see `choice/spread_turns`), or whose
+        blocks are this one's turns (see `choice/block_turns`); or with dynamic shared memory, where this one has arrays
+        (see `choice/shared_parts`)."""
+        self.given, self.asked = launch.grid, (*self.asked, *asked)
+        self._is_resized = True
         return self
 
     @cached_property
@@ -201,8 +203,8 @@ class LaunchPlan:
     def prepare(self, at: Preparation) -> list[Step]:
         """Makes what the launch needs, and gives its steps, in order."""
         given = at.bound
-        if self.given != self.launch.grid:
-            at.launch = at.launch._replace(grid=self.launch.grid)
+        if self._is_resized:
+            at.launch = at.launch._replace(grid=self.launch.grid, shared_bytes=self.launch.shared_bytes)
         for part in self.parts:
             part(self, at)
         if self.cleared:

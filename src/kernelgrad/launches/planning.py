@@ -26,6 +26,7 @@ from .plan import Cleared, Gathering, LaunchPlan
 if TYPE_CHECKING:
     from ..autodiff.accumulate.choice import Facts
     from .choice.block_turns import SmallerLaunches
+    from .choice.shared_parts import PartedLaunches
     from .choice.split_launch import InTwo, Spilled
     from .choice.spread_turns import LargerLaunches
 
@@ -44,6 +45,12 @@ class Planner:
         return InTwo(self.forms)
 
     @cached_property
+    def parted(self) -> PartedLaunches:
+        from .choice.shared_parts import PartedLaunches
+
+        return PartedLaunches(self.forms)
+
+    @cached_property
     def larger(self) -> LargerLaunches:
         from .choice.spread_turns import LargerLaunches
 
@@ -60,6 +67,8 @@ class Planner:
     def plan(self, launch: KnownLaunch, spilled: Spilled | None = None) -> LaunchPlan:
         """`spilled`: what the compiler says of a kernel's local memory, on a GPU."""
         looking = Looking(launch.answers(self.forms.kernel.function))
+        if launch.shared_bytes and (parted := self.parted.find(launch, looking)) is not None:
+            return self._in_place_of(launch, *parted, looking, spilled)
         if self._has_loops and (larger := self.larger.find(launch, looking)) is not None:
             forms, grid = larger
             return self._in_place_of(launch, forms, launch._replace(grid=grid), looking, spilled)
@@ -94,10 +103,10 @@ class Planner:
     def _in_place_of(
         self, launch: KnownLaunch, forms: Forms, other: KnownLaunch, looking: Looking, spilled: Spilled | None
     ) -> LaunchPlan:
-        """By the plan of a larger launch, or of a smaller one. `forms`: of the kernel for that."""
+        """By the plan of another launch. `forms`: of the kernel for that."""
         planner = self._planners.setdefault(forms, Planner(forms))
         plan = planner.plan(other, spilled)
-        return plan.in_place_of(launch.grid, (*looking.asked, *planner.relevant(other, plan)))
+        return plan.in_place_of(launch, (*looking.asked, *planner.relevant(other, plan)))
 
     @property
     def other_forms(self) -> Iterator[Forms]:

@@ -14,7 +14,7 @@ def dynamic_variable(function: Function, module: Module) -> Global | None:
     """The function's dynamic shared memory, if it is one array of floats, or of structs of such, that nothing reads as
     something else."""
     names = {op.name for op in walk(function.body) if isinstance(op, GlobalRef)}
-    found = [g for name, g in module.globals.items() if name in names and _is_dynamic(g)]
+    found = [g for name, g in module.globals.items() if name in names and is_dynamic_array(g)]
     if len(found) != 1 or not isinstance(found[0].type, Array):
         return None
     element = found[0].type.element
@@ -53,7 +53,7 @@ def _holds_floats(element: Type) -> bool:
     return all(isinstance(leaf, Scalar) and leaf.is_float for _, _, leaf in leaves(element))
 
 
-def _is_dynamic(variable: Global) -> bool:
+def is_dynamic_array(variable: Global) -> bool:
     return variable.space == "shared" and isinstance(variable.type, Array) and variable.type.count == 0
 
 

@@ -286,7 +286,20 @@ class Sums:
         trips = -(-distance.const // loop.step) if known and distance is not None else None
         self.extents[value], self.loops[value] = None if trips is None else max(1, trips), loop
         self._most(value, lower, upper, loop.step)
+        if upper is None:
+            self._at_most(loop, value, lower)
         return lower.plus(Affine(0, ((value, loop.step),)))
+
+    def _at_most(self, loop: For, value: Value, lower: Affine) -> None:
+        """By what a loop's end is the least of."""
+        from .loop_bounds import least_of
+
+        for bound in least_of(loop.upper, self.structure) if loop.step > 0 else ():
+            end = self.of(bound)
+            if end is not None:
+                distances = self.range(end.plus(lower, -1), _ENDLESS)
+                most = max(1, *(-(-distance // loop.step) for distance in distances))
+                self.most[value] = min(most, self.most.get(value, most))
 
     def _step(self, following: Value, arg: Value) -> int | None:
         """What is added to a carried value in each iteration; `int i; i += 4u` converts it there and back."""

@@ -126,8 +126,11 @@ class Intervals:
     def _carry_on(self, loop: While, arg: Value, init: Value, result: Value) -> None:
         """The same of another loop: of what only grows, the least is what it begins with. Unsigned numbers only grow
         if the condition stops them before they come round."""
-        step = self._step(result, arg, dict(zip(loop.body.args, loop.before.results[1:], strict=True)))
+        back = dict(zip(loop.body.args, loop.before.results[1:], strict=True))
+        step = self._step(result, arg, back)
         if step is None:
+            if self.of(init)[0] >= 0 and self._is_part(result, arg, back):
+                self._narrow(arg, (0, self.of(init)[1]))
             return
         least, most = _limits(arg.type)
         if not step.is_signed:
@@ -155,6 +158,13 @@ class Intervals:
         is_signed = all(isinstance(v.type, Scalar) and v.type.kind == "int" for v in (arg, op.result))
         least, most = self.of(right if is_signed else self._plain(right))
         return Step(least, most, is_signed) if op.fn == "add" else Step(-most, -least, is_signed)
+
+    def _is_part(self, result: Value, arg: Value, back: dict[Value, Value]) -> bool:
+        """Whether the next value is this one, divided: `d /= 2`, `d >>= 1`."""
+        op = self._definitions.get(self._plain(result))
+        if not isinstance(op, Apply) or op.fn not in ("shr", "div") or not self._is_again(op.args[0], arg, back):
+            return False
+        return self.of(op.args[1])[0] >= (1 if op.fn == "div" else 0)
 
     def _is_again(self, value: Value, arg: Value, back: dict[Value, Value]) -> bool:
         value = self._plain(value)

@@ -10,6 +10,14 @@ from ...ir.types import Scalar, Type
 from ..structure import Structure, carried_as
 
 
+def least_of(bound: Value, structure: Structure) -> list[Value]:
+    """What a bound is the least of: each is one, though not where anything ends."""
+    op = structure.definition.get(bound)
+    if not isinstance(op, Apply) or op.fn != "min":
+        return []
+    return [v for arg in op.args for v in (arg, *least_of(arg, structure))]
+
+
 class End(NamedTuple):
     """In the loop's body, `value < bound + more`; with several bounds, one of them holds for each iteration."""
 
