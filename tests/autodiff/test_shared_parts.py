@@ -174,3 +174,28 @@ def test_nvrtc(name: str) -> None:
     text = gradient.source_for(3, case.block, *arguments(case), shared=case.nbytes, on_gpu=True)
     assert "extern __shared__" not in text
     assert compile_only(text, "sm_80")
+
+
+PRODUCT = """__global__ void k(float *C, const float *A, const float *B, int n, int T) {
+    extern __shared__ float shared[];
+    float *a = shared, *b = shared + SIDE * SIDE, s = 0;
+    int x = threadIdx.x, y = threadIdx.y, row = blockIdx.y * SIDE + y, column = blockIdx.x * SIDE + x;
+    for (int k = 0; k < n; k += SIDE) {
+        a[y * SIDE + x] = A[row * n + k + x];
+        b[y * SIDE + x] = B[(k + y) * n + column];
+        __syncthreads();
+        for (int q = 0; q < SIDE; ++q) s += a[y * SIDE + q] * b[q * SIDE + x];
+        __syncthreads();
+    }
+    C[row * n + column] = s;
+}"""
+
+
+def test_tiles_whose_size_is_an_argument_get_the_plan_of_others() -> None:
+    texts = []
+    for side in ("32", "T"):
+        gradient = kg.gradient(kernel_of(PRODUCT.replace("SIDE", side)), "C, A, B", primal=False, keep="C")
+        arguments = (*(np.empty(1 << 20, np.float32) for _ in range(3)), 1024, 32)
+        texts.append(gradient.source_for((32, 32), (32, 32), *arguments, shared=8192, on_gpu=True))
+    assert texts[0].count("atomicAdd(") == texts[1].count("atomicAdd(")
+    assert texts[0].count("__syncthreads") == texts[1].count("__syncthreads")

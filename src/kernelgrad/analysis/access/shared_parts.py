@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ...ir.builder import pointee
 from ...ir.ops import (
+    Apply,
     Atomic,
     Block,
     For,
@@ -42,8 +43,8 @@ class SharedPart(NamedTuple):
 
 
 class SharedPlace(NamedTuple):
-    """Of an access. `constants`: which steps on the way to its pointer add the same whenever it is made; `moved`: how many
-    bytes these add from the part's start on."""
+    """Of an access. `constants`: which steps on the way to its pointer add the same whenever it is made. `moved`: how
+    many bytes these add from the part's start on."""
 
     part: int
     constants: tuple[int, ...]
@@ -51,11 +52,13 @@ class SharedPlace(NamedTuple):
 
 
 class SharedLayout(NamedTuple):
-    """`places`: of the accesses, in the order in which they stand."""
+    """`places`: of the accesses, in the order in which they stand. `numbers`: the arguments that say where parts begin,
+    by their names: sizes of tiles, as a rule."""
 
     variable: str
     parts: tuple[SharedPart, ...]
     places: tuple[SharedPlace, ...]
+    numbers: tuple[tuple[str, int], ...]
 
 
 class _Reach(NamedTuple):
@@ -110,7 +113,7 @@ def layout_of(function: Function, variable: str, nbytes: int, intervals: Interva
         return None
     at = tuple(_place(reach, parts) for reach in reaches)
     whole = all(own.moved % _size(op) == 0 for own, op in zip(at, accesses, strict=True))
-    return SharedLayout(variable, tuple(parts), at) if whole else None
+    return SharedLayout(variable, tuple(parts), at, tuple(reaching.numbers())) if whole else None
 
 
 def _size(op: Load | Store | Atomic) -> int:
@@ -151,6 +154,8 @@ class _Reaching:
         self.definition = {v: op for op in walk(function.body) for v in op.results}
         self.accesses = {id(op) for op in accesses}
         self.found: dict[int, _Reach] = {}  # where nobody gets to, there is none
+        self.params = {p.value: p.name for p in function.params}
+        self.indices: dict[Value, None] = {}  # that are constants
 
     def follow(self, block: Block) -> None:
         for op in block.ops:
@@ -185,6 +190,7 @@ class _Reaching:
                     first, last = first + least, last + most
                     if least == most:
                         constants[number] = least
+                        self.indices[index] = None
                 case Member(base, index):
                     struct = pointee(base)
                     assert isinstance(struct, Struct)
@@ -192,6 +198,22 @@ class _Reaching:
                 case PtrCast():
                     element = pointee(step.result)
         return _Reach(first, last + type.size, constants, element)
+
+    def numbers(self) -> Iterator[tuple[str, int]]:
+        """The arguments that constant indices are computed from."""
+        todo, seen = list(self.indices), set[Value]()
+        while todo:
+            value = todo.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            op = self.definition.get(value)
+            if isinstance(op, Apply):
+                todo += op.args
+            elif value in self.params:
+                least, most = self.intervals.of(value)
+                if least == most:
+                    yield self.params[value], least
 
 
 def _parted(reaches: list[_Reach]) -> Iterator[SharedPart]:
