@@ -82,6 +82,8 @@ THINNED = {
     "autodiff/test_loop_exchange.py": 2,
     "autodiff/test_row_exchange.py": 3,
     "autodiff/test_second_order_kinds.py": 2,
+    "autodiff/test_shared_parts.py": 2,
+    "autodiff/test_thread_cells.py": 2,
     "autodiff/test_thread_digits.py": 2,
     "autodiff/test_trees.py": 2,
     "autodiff/test_turns.py": 2,

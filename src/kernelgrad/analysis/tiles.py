@@ -77,7 +77,7 @@ class Tile:
     def stored(self, op: Op) -> list[Value]:
         """What the writes in an operation of the fill use, and what decides whether they happen."""
         used = [v for store in _nested(op) if id(store) in self.stores for v in operands(store)]
-        around = (control for control in _nested(op) if blocks(control) and _touches(control, self.stores))
+        around = (control for control in _nested(op) if blocks(control) and touches(control, self.stores))
         return [*used, *(v for control in around for v in _decides(control))]
 
 
@@ -98,9 +98,9 @@ def _tile(root: Value, name: str, memory: Memory, structure: Structure) -> Tile 
     plain = all(isinstance(op, Store | Load) and len(memory.of(op.ptr)) == 1 for op in accesses)
     if not stores or not loads or not plain:
         return None
-    place = _common_place(accesses, structure)
+    place = common_place(accesses, structure)
     ids = {id(op) for op in stores}, {id(op) for op in loads}
-    fill, reads = ([k for k, op in enumerate(place.block.ops) if _touches(op, which)] for which in ids)
+    fill, reads = ([k for k, op in enumerate(place.block.ops) if touches(op, which)] for which in ids)
     between = place.block.ops[fill[-1] + 1 : reads[0]]
     barrier = next((op for op in between if isinstance(op, Barrier) and op.scope == "block"), None)
     ops = place.block.ops
@@ -138,9 +138,9 @@ def _own(root: Value, memory: Memory, structure: Structure) -> Tile | None:
     stores = frozenset(id(op) for op in accesses if isinstance(op, Store))
     loads = frozenset(id(op) for op in accesses if isinstance(op, Load))
     place, ops = structure.home[root], structure.home[root].block.ops
-    fill = [k for k, op in enumerate(ops) if _touches(op, stores)]
+    fill = [k for k, op in enumerate(ops) if touches(op, stores)]
     after = ops[fill[-1] + 1 :] if fill else ()
-    reads = tuple(op for op in after if _touches(op, loads))
+    reads = tuple(op for op in after if touches(op, loads))
     if not reads:
         return None
     read = _nested_in(reads) & loads
@@ -149,7 +149,7 @@ def _own(root: Value, memory: Memory, structure: Structure) -> Tile | None:
     return Tile(root, root.name or "", place, None, filling, stores, read, reads, inner)
 
 
-def _common_place(accesses: list[Op], structure: Structure) -> Place:
+def common_place(accesses: list[Op], structure: Structure) -> Place:
     """The innermost block that all the operations are in."""
     wanted = {id(op) for op in accesses}
     place = structure.top
@@ -165,7 +165,7 @@ def _holds(block: Block, wanted: set[int]) -> bool:
     return any(id(op) in wanted for op in walk(block))
 
 
-def _touches(op: Op, wanted: Set[int]) -> bool:
+def touches(op: Op, wanted: Set[int]) -> bool:
     return any(id(nested) in wanted for nested in _nested(op))
 
 

@@ -151,18 +151,18 @@ class Gradient(Differentiated):
         segment = self.segment(launch, bound, placement)
         if segment is not None:
             return self.checkpointed.bytes_needed(launch, bound, placement, segment)
-        known = self._known(launch, bound, placement)
-        halves = self.planner.in_two.find(known, known.answers(self.kernel.function))
-        forms = self.forms if halves is None else halves.reverse
-        return tape_bytes(forms.for_launch(known), launch, bound, placement)
+        forms, known = self.planner.with_tape(self._known(launch, bound, placement))
+        own = launch._replace(grid=known.grid, shared_bytes=known.shared_bytes)
+        return tape_bytes(forms.for_launch(known), own, bound, placement)
 
     def bytes_needed(
         self, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None = None
     ) -> int:
         from ..launches.memory.tape_memory import tape_bytes
 
-        known = self._known(launch, bound, placement, segment)
-        return tape_bytes(self.forms.for_launch(known), launch, bound, placement, segment)
+        forms, known = self.planner.with_tape(self._known(launch, bound, placement, segment))
+        own = launch._replace(grid=known.grid, shared_bytes=known.shared_bytes)
+        return tape_bytes(forms.for_launch(known), own, bound, placement, segment)
 
     def _known(
         self, launch: Launch, bound: BoundArguments, placement: Placement, segment: int | None = None
@@ -183,7 +183,8 @@ class Gradient(Differentiated):
         """What the tape takes, where that is known without a count; else 0."""
         from ..launches.memory.tape_memory import by_arithmetic, tape_total
 
-        variant = self.forms.for_launch(self._known(launch, bound, placement))
+        forms, known = self.planner.with_tape(self._known(launch, bound, placement))
+        variant = forms.for_launch(known)
         sizes = by_arithmetic(variant, launch, integers_of(variant.kernel.function).known(bound.packed, None))
         return 0 if sizes is None else tape_total(sizes, launch)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..analysis.ownership.exclusive import place_of
 from ..autodiff.calculus.shadows import adjoint_type
 from ..deep import deeply
-from ..ir.ops import Barrier, BarrierReduce, For, Value, Warp, While
+from ..ir.ops import Barrier, BarrierReduce, For, GlobalRef, Value, Warp, While
 from ..ir.traverse import kinds
 from ..ir.types import Pointer
 from ..locks import cached_property, compiling
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .choice.shared_parts import PartedLaunches
     from .choice.split_launch import InTwo, Spilled
     from .choice.spread_turns import LargerLaunches
+    from .choice.thread_cells import OwnCellLaunches
 
 
 class Planner:
@@ -51,6 +52,12 @@ class Planner:
         return PartedLaunches(self.forms)
 
     @cached_property
+    def own_cells(self) -> OwnCellLaunches:
+        from .choice.thread_cells import OwnCellLaunches
+
+        return OwnCellLaunches(self.forms)
+
+    @cached_property
     def larger(self) -> LargerLaunches:
         from .choice.spread_turns import LargerLaunches
 
@@ -67,13 +74,8 @@ class Planner:
     def plan(self, launch: KnownLaunch, spilled: Spilled | None = None) -> LaunchPlan:
         """`spilled`: what the compiler says of a kernel's local memory, on a GPU."""
         looking = Looking(launch.answers(self.forms.kernel.function))
-        if launch.shared_bytes and (parted := self.parted.find(launch, looking)) is not None:
-            return self._in_place_of(launch, *parted, looking, spilled)
-        if self._has_loops and (larger := self.larger.find(launch, looking)) is not None:
-            forms, grid = larger
-            return self._in_place_of(launch, forms, launch._replace(grid=grid), looking, spilled)
-        if self._may_be_smaller and (smaller := self.smaller.find(launch, looking)) is not None:
-            return self._in_place_of(launch, *smaller, looking, spilled)
+        if (other := self._other(launch, looking)) is not None:
+            return self._in_place_of(launch, *other, looking, spilled)
         halves = self.in_two.find(launch, looking, spilled, self._wide(launch, looking)) if self._takes_long else None
         if halves is None:
             return _in_one(self.forms, launch, looking)
@@ -84,6 +86,31 @@ class Planner:
             else:
                 plan = _in_one(halves.reverse, launch._replace(halves=frozenset()), looking)
         return plan.followed_by(forward, halves.consuming is not None, halves.asked)
+
+    def _other(self, launch: KnownLaunch, looking: Looking) -> tuple[Forms, KnownLaunch] | None:
+        """The forms of another kernel that does the same, and the launch of that, where these are better planned."""
+        if launch.shared_bytes and (parted := self.parted.find(launch, looking)) is not None:
+            return parted
+        if self._may_share and (own := self.own_cells.find(launch, looking)) is not None:
+            return own, launch
+        if self._has_loops and (larger := self.larger.find(launch, looking)) is not None:
+            forms, grid = larger
+            return forms, launch._replace(grid=grid)
+        return self.smaller.find(launch, looking) if self._may_be_smaller else None
+
+    @compiling
+    @deeply
+    def with_tape(self, launch: KnownLaunch) -> tuple[Forms, KnownLaunch]:
+        """Whose tape a launch has: the forms that it is planned with, and the launch as these have it."""
+        looking = Looking(launch.answers(self.forms.kernel.function))
+        if (other := self._other(launch, looking)) is not None:
+            forms, own = other
+            return self._planner(forms).with_tape(own)
+        halves = self.in_two.find(launch, looking) if self._takes_long else None
+        return (self.forms if halves is None else halves.reverse), launch
+
+    def _planner(self, forms: Forms) -> Planner:
+        return self._planners.setdefault(forms, Planner(forms))
 
     def _wide(self, launch: KnownLaunch, looking: Looking) -> Callable[[Forms, bool], bool] | None:
         """Whether a form loads and stores several elements at once, or keeps rows; `in_turns`: in the turns of a loop.
@@ -104,7 +131,7 @@ class Planner:
         self, launch: KnownLaunch, forms: Forms, other: KnownLaunch, looking: Looking, spilled: Spilled | None
     ) -> LaunchPlan:
         """By the plan of another launch. `forms`: of the kernel for that."""
-        planner = self._planners.setdefault(forms, Planner(forms))
+        planner = self._planner(forms)
         plan = planner.plan(other, spilled)
         return plan.in_place_of(launch, (*looking.asked, *planner.relevant(other, plan)))
 
@@ -122,6 +149,11 @@ class Planner:
     @cached_property
     def _has_loops(self) -> bool:
         return not kinds(self.forms.kernel.function.body).isdisjoint((For, While))
+
+    @cached_property
+    def _may_share(self) -> bool:
+        """Whether there is memory that a block shares."""
+        return GlobalRef in kinds(self.forms.kernel.function.body)
 
     @cached_property
     def _takes_long(self) -> bool:

@@ -101,7 +101,7 @@ def _variable(ptr: Value, definition: dict[Value, Op]) -> str | None:
 def layout_of(function: Function, variable: str, nbytes: int, intervals: Intervals) -> SharedLayout | None:
     """If there are several parts. `nbytes`: of the memory."""
     accesses = accesses_of(function, variable)
-    if not _are_all(accesses, function, variable):
+    if not are_all(accesses, function, variable):
         return None
     reaching = _Reaching(function, accesses, intervals)
     reaching.follow(function.body)
@@ -126,7 +126,7 @@ def _place(reach: _Reach, parts: list[SharedPart]) -> SharedPlace:
     return SharedPlace(number, tuple(reach.constants), sum(reach.constants.values()) - parts[number].start)
 
 
-def _are_all(accesses: list[Load | Store | Atomic], function: Function, variable: str) -> bool:
+def are_all(accesses: list[Load | Store | Atomic], function: Function, variable: str) -> bool:
     """Whether nothing else is done with pointers to the variable."""
     pointers = {op.result for op in walk(function.body) if isinstance(op, GlobalRef) and op.name == variable}
     for op in walk(function.body):

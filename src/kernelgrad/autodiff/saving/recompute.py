@@ -157,9 +157,10 @@ def choose_tiles(again: Again, refill: bool, looks_back: Collection[str] = ()) -
     if any(isinstance(again.structure.definition.get(root), Alloca) for root in again.written):
         from ...analysis.tiles import find_own
 
-        for tile in find_own(again.memory, again.structure):
-            if tile.root not in again.changing and (tile.stays or _can_fill(again, tile)):
-                again.tiles[tile.root] = tile
+        left = [tile for tile in find_own(again.memory, again.structure) if tile.root not in again.changing]
+        while found := [tile for tile in left if tile.stays or _can_fill(again, tile)]:  # from others, perhaps
+            again.tiles.update((tile.root, tile) for tile in found)
+            left = [tile for tile in left if tile not in found]
 
 
 def _look_back(again: Again, names: Collection[str]) -> None:
