@@ -210,7 +210,7 @@ class Gathers:
     def _staging(self, numbers: tuple[int, ...], key: PatternKey) -> Kernel:
         pattern = self._patterns[key]
         assert pattern is not None
-        function = staging_function(pattern.function, numbers)
+        function = staging_function(pattern.function, numbers, self.kernel.module.globals)
         adjoints = frozenset(p.name for p in pattern.derivation.adjoints.values()) | staged_names(numbers)
         module = pipeline.finish_derivative(function, self.kernel.module, adjoints=adjoints)
         return Kernel(function.name, module, self.kernel.variable)
@@ -297,7 +297,9 @@ class Gathers:
         assert pattern is not None
         shadow = pattern.derivation.adjoints[gather.name].name
         param = next(p for p in pattern.function.params if p.name == shadow)
-        emitted = self._emitted[gather, key] = emitted_gather(pattern.function, gather, param, most)
+        emitted = self._emitted[gather, key] = emitted_gather(
+            pattern.function, gather, param, self.kernel.module.globals, most
+        )
         function = emitted.function
         adjoints = frozenset(p.name for p in pattern.derivation.adjoints.values()) | staged_names(gather.staged)
         tuning = replace(PLAIN, totals=gather.totals)

@@ -22,7 +22,7 @@ from ....analysis.access.executions import Executions
 from ....analysis.machine import FILLING_THREADS, MOST_ADDITIONS, RESIDENT_THREADS, VECTOR_BYTES
 from ....analysis.tuning import Totals
 from ....ir.builder import pointee
-from ....ir.ops import Apply, For, Function, If, Load, Member, Offset, Op, PtrCast, Value
+from ....ir.ops import Apply, For, Function, GlobalRef, If, Load, Member, Offset, Op, PtrCast, Value
 from ....ir.traverse import blocks, operands, walk
 from ....ir.types import F32, F64, Scalar, Type
 from ....transforms.unroll import trips
@@ -360,9 +360,9 @@ def _span(sites: tuple[Site, ...], box: Box) -> int:
 
 
 def _root(ptr: Value, sums: Sums) -> Value | None:
-    """The parameter that a pointer comes from."""
+    """The parameter that a pointer comes from, or the variable."""
     op = sums.structure.definition.get(ptr)
     while isinstance(op, Offset | Member | PtrCast):
         ptr = op.ptr
         op = sums.structure.definition.get(ptr)
-    return ptr if op is None else None
+    return ptr if op is None or isinstance(op, GlobalRef) else None

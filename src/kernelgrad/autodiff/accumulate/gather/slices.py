@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TypeGuard
 
-from ....analysis.roots import UNKNOWN
 from ....ir.builder import Builder
 from ....ir.ops import (
     Aggregate,
@@ -16,6 +15,7 @@ from ....ir.ops import (
     Constant,
     Extract,
     For,
+    GlobalRef,
     If,
     Insert,
     Load,
@@ -37,7 +37,7 @@ from .staging import thread_number
 if TYPE_CHECKING:
     from .kernel import Emitter
 
-_PURE = (Constant, Apply, Aggregate, Extract, Insert, Offset, Member, PtrCast, PtrDiff)
+_PURE = (Constant, Apply, Aggregate, Extract, GlobalRef, Insert, Offset, Member, PtrCast, PtrDiff)
 
 Guard = tuple[Value, bool]  # a condition, and whether it must hold or fail
 
@@ -325,8 +325,7 @@ class Slice:
     def _is_input(self, ptr: Value) -> bool:
         """Memory that outlives the launch and that the gradient does not write."""
         roots = self.emitter.memory.of(ptr)
-        outlives = all(r in self.emitter.params for r in roots) and UNKNOWN not in roots
-        return bool(roots) and outlives and not roots & self.emitter.written
+        return bool(roots) and roots <= self.emitter.lasting and not roots & self.emitter.written
 
     def _digit(self, axis: int, digit: int) -> Value:
         """Of the thread's index in the kernel's grid; along an axis that is one thread wide there is no coordinate."""
