@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 
 from ....analysis.access.affine import Affine, Sums
 from ....analysis.access.axis_digits import AxisDigits, span_of, spans_in
+from ....analysis.access.wrapping import signed
 from ....ir.ops import Apply, For, Op, Value
-from ....ir.types import Scalar
 
 Range = tuple[int, int]  # both ends included
 
@@ -121,10 +121,11 @@ class Conditions:
         return [limit for limit in found if limit is not None]
 
     def _unsigned_limits(self, fn: str, left: Value, right: Value, loops: list[Op]) -> list[Limit]:
-        """`(unsigned)i < n`, and the same the other way round: i is not negative either, where n is not that large."""
+        """`(unsigned)i < n` or `i - 1u < n`, and the same the other way round: i is not negative, or i - 1, where n is
+        not that large."""
         if fn in ("gt", "ge"):
             fn, left, right = _TURNED[fn], right, left
-        inner, bound = self._before_sign(left), self.sums.of(right)
+        inner, bound = signed(self.sums, left), self.sums.of(right)
         if fn not in ("lt", "le") or inner is None or bound is None or bound.terms or not 0 <= bound.const < 2**31:
             return []
         found = [
@@ -132,17 +133,6 @@ class Conditions:
             self._at_most(inner.times(-1), 0, loops),
         ]
         return [limit for limit in found if limit is not None]
-
-    def _before_sign(self, value: Value) -> Affine | None:
-        """What an unsigned number was as a signed one of as many bits, 32 or more."""
-        op = self.sums.structure.definition.get(value)
-        if not isinstance(op, Apply) or op.fn != "convert":
-            return None
-        before, after = op.args[0].type, value.type
-        if not isinstance(before, Scalar) or not isinstance(after, Scalar):
-            return None
-        same = before.kind == "int" and after.kind == "uint" and before.bits == after.bits >= 32
-        return self.sums.of(op.args[0]) if same else None
 
     def _at_most(self, sum_: Affine, most: int, loops: list[Op]) -> Limit | None:
         found = self.factors(sum_, loops)

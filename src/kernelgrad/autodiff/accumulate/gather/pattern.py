@@ -274,7 +274,8 @@ class Finder(Placing):
 
     def _is_coalesced(self, site: Site, read: Read) -> bool:
         """Whether neighbouring threads of the gather read neighbouring elements, as those of the kernel may."""
-        owner = site.solved[0].coordinate
+        owner = next((c for c in site.summed if (site.strided(c) or (1,))[0] == 0 and c.kind == "axis"), None)
+        owner = owner or site.solved[0].coordinate
         if owner is None or owner == next((c for c in read.ranges if c.kind == "axis"), None):
             return True
         loads = self._loads(read.update)

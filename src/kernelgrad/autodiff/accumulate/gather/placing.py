@@ -178,17 +178,20 @@ class Placing:
         return Site(read.update.number, solved, summed, residue, bounds, narrow)
 
     def _owners(self, read: Read, steps: tuple[int, ...]) -> list[Coordinate | None]:
-        """Of the coordinates that move a digit, the one that follows from it: an axis before a loop, and one that moves
-        by a single step before those in strides."""
+        """Of the coordinates that move a digit, the one that follows from it: an axis before a loop, that which leaves
+        the fewest values of others to try; and one that moves by a single step before those in strides."""
         found: list[list[Coordinate]] = [[] for _ in steps]
         for coordinate, factor in read.factors.items():
             digit = _digit_of(factor, steps)
             if digit is not None:
                 found[digit].append(coordinate)
-        return [
-            min(own, key=lambda c: (c.kind == "loop", abs(read.factors[c]), -read.ranges[c][1], c), default=None)
-            for own in found
-        ]
+        owners: list[Coordinate | None] = []
+        for own, step in zip(found, steps, strict=True):
+            axes = [c for c in own if c.kind == "axis"]
+            tried = {c: _tried(c, axes, read, step) for c in axes}
+            key = {c: (tried.get(c, math.inf), abs(read.factors[c]), -read.ranges[c][1], c) for c in own}
+            owners.append(min(own, key=key.__getitem__, default=None))
+        return owners
 
     def _placed(
         self, reads: list[Read], steps: tuple[int, ...], nbytes: int, size: int
@@ -300,6 +303,15 @@ class Placing:
             first, last = own_part(site.solved[digit], ranges)
             found.append(within(site.solved[digit], limits, (high + first, low + last)))
         return max(low for low, _ in found), min(high for _, high in found)
+
+
+def _tried(owner: Coordinate, axes: list[Coordinate], read: Read, step: int) -> float:
+    """How many values of the others are tried for an element, of those along which one index moves a digit by single
+    steps and another in strides, as where blocks overlap: `126 * blockIdx.x + threadIdx.x`."""
+    others = [c for c in axes if c != owner]
+    single = any(abs(read.factors[c]) == step for c in others)
+    values = math.prod(read.ranges[c][1] - read.ranges[c][0] + 1 for c in others)
+    return values / (abs(read.factors[owner]) // step if single else 1)
 
 
 def _told(number: int, site: Site, read: Read) -> list[tuple[str, int]]:
