@@ -46,6 +46,7 @@ _LONG_SPAN = 8
 _MOST_TAPS = 64
 _FEW_LOADS = 2
 _SCATTERED = 8  # elements between those of neighbouring threads: each is a sector of its own
+_MOST_WINDOW = 16  # elements: as many that neighbouring threads go through in turn are in a cache
 _MOST_WASTE = 3  # executions that are looked at for each that there is
 
 
@@ -278,8 +279,13 @@ class Finder(Placing):
         owner = owner or site.solved[0].coordinate
         if owner is None or owner == next((c for c in read.ranges if c.kind == "axis"), None):
             return True
-        loads = self._loads(read.update)
-        return all(abs(self._step_of(load, owner, read.loops)) <= load.result.type.size for load in loads)
+        return all(self._are_neighbours(load, owner, site, read) for load in self._loads(read.update))
+
+    def _are_neighbours(self, load: Load, owner: Coordinate, site: Site, read: Read) -> bool:
+        """Whether they read one element after the other, or windows one after the other of what each goes through."""
+        step, size = abs(self._step_of(load, owner, read.loops)), load.result.type.size
+        windows = (c for c in site.summed if 0 < abs(self._step_of(load, c, read.loops)) <= size)
+        return step <= size * max((min(self._length(c, read), _MOST_WINDOW) for c in windows), default=1)
 
     def _is_scattered(self, sites: tuple[Site, ...], reads: list[Read], type: Scalar) -> bool:
         """Whether neighbouring threads would store to different parts of memory, and load little. To load from all over
