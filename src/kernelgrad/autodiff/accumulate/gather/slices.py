@@ -37,7 +37,8 @@ from .staging import thread_number
 if TYPE_CHECKING:
     from .kernel import Emitter
 
-_PURE = (Constant, Apply, Aggregate, Extract, GlobalRef, Insert, Offset, Member, PtrCast, PtrDiff)
+_ADDRESSES = (GlobalRef, Offset, Member, PtrCast, PtrDiff)
+_PURE = (Constant, Apply, Aggregate, Extract, Insert, *_ADDRESSES)
 
 Guard = tuple[Value, bool]  # a condition, and whether it must hold or fail
 
@@ -229,7 +230,8 @@ class Slice:
         op = self.emitter.definition.get(value)
         if op is None or isinstance(op, Constant | Builtin):
             return True
-        return isinstance(op, Apply) and op.fn not in ("div", "rem") and all(map(self.is_cheap, op.args))
+        cheap = isinstance(op, _ADDRESSES) or (isinstance(op, Apply) and op.fn not in ("div", "rem"))
+        return cheap and all(map(self.is_cheap, operands(op)))
 
     # ---- values of the pattern, for that thread
 
