@@ -128,10 +128,10 @@ class Executions(Sums):
 
     def _apply(self, op: Apply, fn: str, args: tuple[Value, ...]) -> Affine | None:
         found = super()._apply(op, fn, args)
-        if found is None and fn in _DIVISIONS:
+        if found is None and fn in DIVISIONS:
             over, under = map(self.of, args)
             if over is not None and under is not None and not under.terms:
-                found = self._divided(over, _DIVISIONS[fn](under.const), fn in _QUOTIENTS)
+                found = self._divided(over, DIVISIONS[fn](under.const), fn in QUOTIENTS)
         return None if found is None else self._whole(found)
 
     def _divided(self, over: Affine, by: int, is_quotient: bool) -> Affine | None:
@@ -281,13 +281,13 @@ class Executions(Sums):
 _LONGEST = 1 << 62  # iterations, of loops that have a bound
 
 # The divisor, by its operand: what is divided is not negative, so that bits are digits.
-_DIVISIONS: dict[str, Callable[[int], int]] = {
+DIVISIONS: dict[str, Callable[[int], int]] = {
     "div": lambda by: by,
     "rem": lambda by: by,
     "shr": lambda bits: 1 << bits if 0 <= bits < 63 else 0,
     "and": lambda mask: mask + 1 if mask > 0 and mask & (mask + 1) == 0 else 0,
 }
-_QUOTIENTS = ("div", "shr")
+QUOTIENTS = ("div", "shr")
 
 
 def _part(of: Affine, by: int, is_quotient: bool) -> Part:

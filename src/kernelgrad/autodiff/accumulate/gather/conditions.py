@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from ....analysis.access.affine import Affine, Sums
+from ....analysis.access.affine import Affine, Part, Sums
 from ....analysis.access.axis_digits import AxisDigits, span_of, spans_in
 from ....analysis.access.wrapping import signed
 from ....ir.ops import Apply, For, Op, Value
@@ -21,9 +21,9 @@ Range = tuple[int, int]  # both ends included
 
 class Coordinate(NamedTuple):
     """A digit of a thread's index along an axis of the grid (see `axis_digits`), or the iterations of a loop around the
-    read, counted from outside."""
+    read, counted from outside; or a quotient from which one of these follows (see `exact`)."""
 
-    kind: Literal["axis", "loop"]
+    kind: Literal["axis", "loop", "quotient"]
     number: int
     digit: int = 0
 
@@ -39,14 +39,17 @@ class Limit(NamedTuple):
 
 
 class Conditions:
-    """Of one launch. `axes`: the digits of the indices along them."""
+    """Of one launch. `axes`: the digits of the indices along them. `quotients`: those that stand for coordinates;
+    `derived`: the coordinates for which they do, as sums of others."""
 
     def __init__(self, sums: Sums, axes: tuple[AxisDigits, ...]):
         self.sums, self.axes = sums, axes
+        self.quotients: dict[Part, Coordinate] = {}
+        self.derived: dict[Coordinate, tuple[Factors, int]] = {}
 
     def factors(self, sum_: Affine, loops: list[Op]) -> tuple[Factors, int] | None:
         """A sum as multiples of coordinates, and its constant part; None if it is none."""
-        factors = self._loop_factors(sum_, loops)
+        factors, const = self._loop_factors(sum_, loops), sum_.const
         if factors is None:
             return None
         for axis, digits in enumerate(self.axes):
@@ -57,7 +60,12 @@ class Conditions:
                 for digit, factor in enumerate(found):
                     place = Coordinate("axis", axis, digit)
                     factors[place] = factors.get(place, 0) + times * factor
-        return factors, sum_.const
+        for coordinate in self.derived.keys() & factors.keys():
+            each, (others, more) = factors.pop(coordinate), self.derived[coordinate]
+            const += each * more
+            for place, factor in others.items():
+                factors[place] = factors.get(place, 0) + each * factor
+        return factors, const
 
     def inside_digit(self, sum_: Affine) -> tuple[int, int, int, int | None] | None:
         """The axis and the digit of whose value a sum is a digit, and which (see `AxisDigits.inside`)."""
@@ -77,6 +85,8 @@ class Conditions:
         for basis, factor in sum_.terms:
             if basis in counters:
                 factors[Coordinate("loop", counters[basis])] = factor
+            elif basis in self.quotients:
+                factors[self.quotients[basis]] = factor
             elif span_of(basis, self.sums.shape) is None:
                 return None
         return factors
@@ -138,7 +148,7 @@ class Conditions:
         found = self.factors(sum_, loops)
         if found is None:
             return None
-        limit = Limit({c: f for c, f in found[0].items() if f}, most - sum_.const)
+        limit = Limit({c: f for c, f in found[0].items() if f}, most - found[1])
         if not limit.factors:
             return limit if limit.most < 0 else None
         return self._of_last_digit(limit)

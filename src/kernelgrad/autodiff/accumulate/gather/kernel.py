@@ -79,7 +79,7 @@ class Emitter:
         self.params = {p.value for p in self.given}
         self.lasting = self.memory.lasting() & {*self.params, *self.memory.global_names.values()}
         self.bounds = {p.value: p.name for p in pattern.params if p.name.startswith(BOUND)}
-        ops = list(walk(pattern.body))
+        self.ops = ops = list(walk(pattern.body))
         self.indices = {ops[index.number].result: index for index in gather.indices}
         self.staged = {ops[k].result: parameter(k, ops[k].result.type) for k in gather.staged}  # type: ignore[arg-type]
 

@@ -106,6 +106,7 @@ class Slice:
     def execution(self) -> None:
         """One execution of the read, if there is one: its conditions are tested before anything is loaded."""
         conditions = [c for k in range(len(self.digits)) for c in self.solve(k, self.inner)]
+        conditions += self.derive()
         for k, loop in enumerate(self.loops):
             self.bind(loop.body.args[0], self.counter(loop, self.at[Coordinate("loop", k)]))
         guards = [(op.cond, side is op.then) for op, side in self.update.path if isinstance(op, If)]
@@ -126,9 +127,27 @@ class Slice:
             yield b.apply("eq", b.apply("rem", at, stride), zero)
             at = b.apply("div", at, stride)
         self.at[solved.coordinate] = at
-        if not inner:
+        if not inner and solved.coordinate.kind != "quotient":
             unsigned = U64 if self.type == I64 else U32  # a negative one is too large
             yield b.apply("lt", b.convert(at, unsigned), b.convert(self.length(solved.coordinate), unsigned))
+
+    def derive(self) -> list[Value]:
+        """Finds the coordinates that follow from others, and what comes of them; what must hold for them to be some."""
+        b, unsigned = self.b, U64 if self.type == I64 else U32
+        for coordinate, factors, const in self.site.derived:
+            self.at[coordinate] = self._sum(factors, const)
+        for number, factors, const in self.site.told:
+            value = self.emitter.ops[number].result
+            self.bind(value, b.convert(self._sum(factors, const), value.type))
+        found = (coordinate for coordinate, _, _ in self.site.derived)
+        return [b.apply("lt", b.convert(self.at[c], unsigned), b.convert(self.length(c), unsigned)) for c in found]
+
+    def _sum(self, factors: tuple[tuple[Coordinate, int], ...], const: int) -> Value:
+        total = self.b.constant(const, self.type)
+        for coordinate, factor in factors:
+            each = self.b.apply("mul", self.at[coordinate], self.b.constant(factor, self.type))
+            total = self.b.apply("add", total, each)
+        return total
 
     def left(self, k: int, moves: Iterable[tuple[Coordinate, int]]) -> Value:
         """Of a digit, without its shift and some moves."""
@@ -331,7 +350,8 @@ class Slice:
 
     def _digit(self, axis: int, digit: int) -> Value:
         """Of the thread's index in the kernel's grid; along an axis that is one thread wide there is no coordinate."""
-        mine = (*self.site.summed, *(solved.coordinate for solved in self.site.solved))
+        follow = (coordinate for coordinate, _, _ in self.site.derived)
+        mine = (*self.site.summed, *(solved.coordinate for solved in self.site.solved), *follow)
         place = Coordinate("axis", axis, digit)
         if place not in mine:
             return self.b.constant(0, self.type)
