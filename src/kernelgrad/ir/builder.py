@@ -34,7 +34,7 @@ from .ops import (
     Value,
     While,
 )
-from .types import BOOL, I64, U32, Array, Pointer, Space, Struct, Type, element_types
+from .types import BOOL, I64, U32, Array, Pointer, Space, Struct, Type, element_types, innermost
 
 
 def result_type(fn: str, args: tuple[Value, ...], given: Type | None = None) -> Type:
@@ -125,6 +125,11 @@ class Builder:
         array = pointee(ptr)
         assert isinstance(array, Array) and isinstance(ptr.type, Pointer)
         return self.cast_pointer(ptr, Pointer(array.element, ptr.type.space))
+
+    def elements(self, ptr: Value) -> Value:
+        """From the address of an array, of arrays perhaps, to that of the first number in it."""
+        assert isinstance(ptr.type, Pointer)
+        return self.cast_pointer(ptr, Pointer(innermost(pointee(ptr)), ptr.type.space))
 
     def pointer_difference(self, left: Value, right: Value) -> Value:
         return self.emit(PtrDiff, left, right, type=I64)

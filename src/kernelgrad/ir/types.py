@@ -128,6 +128,11 @@ class Array:
         return f"array<{self.element}, {self.count}>"
 
 
+def innermost(type: Type) -> Type:
+    """What an array is made of, of arrays perhaps."""
+    return innermost(type.element) if isinstance(type, Array) else type
+
+
 @dataclass(frozen=True)
 class Field:
     name: str

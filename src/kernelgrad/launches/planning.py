@@ -223,7 +223,7 @@ def _interleaved(forms: Forms, variant: Variant, launch: KnownLaunch, looking: L
 
 def _cleared(forms: Forms, variant: Variant, launch: KnownLaunch) -> Iterator[Cleared]:
     """`assign`: the adjoint starts at zero instead of what it holds. What is written anyway need not be cleared."""
-    sizes, facts = dict(launch.sizes), variant.options.facts
+    sizes, facts = forms.all_sizes(launch), variant.options.facts
     overwritten = facts.overwritten | {name for name, _ in facts.read_last}
     for name in forms.settings.assigned:
         param = variant.derivative.adjoints.get(name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
 from ...ir.ops import Apply, Builtin, Constant, For, GlobalRef, If, Member, Offset, Op, PtrCast, Value, While
@@ -181,7 +180,7 @@ class Sums:
             return None
         parts = [self.of(a) for a in args]
         if any(p is None for p in parts):
-            return None
+            return self._converted(args[0], op.result.type) if fn == "convert" else None
         found = [p for p in parts if p is not None]
         match fn:
             case "add":
@@ -203,6 +202,12 @@ class Sums:
         types = tuple(a.type for a in args)
         number = fold(fn, tuple(p.const for p in found), types, op.result.type)  # type: ignore[arg-type]
         return Affine(int(number)) if isinstance(number, int) else None
+
+    def _converted(self, value: Value, type: Type) -> Affine | None:
+        """What is no sum, but for what comes round."""
+        from .wrapping import as_signed
+
+        return as_signed(self, value, type)
 
     def _in_range(self, found: Affine | None, type: Type) -> Affine | None:
         """Arithmetic that could wrap around is not a sum any more."""
@@ -334,8 +339,9 @@ class Sums:
                 return self.address(base, root)
             case Offset(base, index):
                 assert isinstance(ptr.type, Pointer)
-                start, by = self.address(base, root), self.of(index) or self._index(index, root, ptr.type.pointee.size)
-                return None if start is None or by is None else start.plus(by, ptr.type.pointee.size)
+                start, size = self.address(base, root), ptr.type.pointee.size
+                by = self.of(index) or self._index(index, root, size)
+                return None if start is None or by is None else start.plus(by, size)
             case Member(base, index):
                 start = self.address(base, root)
                 assert isinstance(base.type, Pointer) and isinstance(base.type.pointee, Struct)
@@ -345,50 +351,10 @@ class Sums:
         return Affine(0) if same else None
 
     def _index(self, index: Value, root: Value, size: int) -> Affine | None:
-        """An unsigned index as a sum that may be negative: `i - 1`. In 64 bits, what comes round is the same address;
-        in 32, it is behind the end of a buffer that is no larger."""
-        op = self.structure.definition.get(index)
-        if isinstance(op, Apply) and op.fn == "convert" and isinstance(op.args[0].type, Scalar):
-            index = op.args[0] if op.args[0].type.kind == "uint" else index
-        type = index.type
-        if not isinstance(type, Scalar) or type.kind != "uint" or type.bits not in (32, 64):
-            return None
-        found = self._modulo(index, type.bits)
-        if found is None or any(self.extents[basis] is None for basis, _ in found.terms):
-            return None
-        low, high = self.range(found)
-        if type.bits == 64:
-            return found if max(-low, high) < _FAR // max(size, 1) else None
-        small = self._bytes(root) <= size << 31
-        return found if small and low >= -(1 << 31) and high < 1 << 32 else None
+        """One that is no sum, but for what comes round."""
+        from .wrapping import wrapped_index
 
-    def _bytes(self, root: Value) -> float:
-        """The size of a buffer, at most. What is of a block or of a thread has less than two gigabytes."""
-        if isinstance(root.type, Pointer) and root.type.space in ("shared", "local"):
-            return 1 << 31
-        nbytes = self.known(BytesOf(root))
-        return inf if nbytes is None else nbytes
-
-    def _modulo(self, value: Value, bits: int) -> Affine | None:
-        """What integers of so many bits are but for what comes round."""
-        op, known = self.structure.definition.get(value), self.of(value)
-        if known is not None or not isinstance(op, Apply):
-            return known
-        if not all(isinstance(v.type, Scalar) and _is_integer(v.type) and v.type.bits == bits for v in op.args):
-            return None
-        parts = [self._modulo(arg, bits) for arg in op.args]
-        found = [part for part in parts if part is not None]
-        if len(found) < len(parts):
-            return None
-        match op.fn:
-            case "add" | "sub":
-                return found[0].plus(found[1], 1 if op.fn == "add" else -1)
-            case "convert":
-                return found[0]
-            case "mul" if not (found[0].terms and found[1].terms):
-                one, other = found if not found[1].terms else found[::-1]
-                return one.times(other.const)
-        return None
+        return wrapped_index(self, index, root, size)
 
     # ---- guards
 
@@ -401,9 +367,15 @@ class Sums:
             place = place.parent
         return found
 
+    def all_guards(self, place: Place | None) -> set[Guard]:
+        """And lower bounds, as upper ones of what is negated."""
+        from .lower_guards import lower_guards
+
+        return self.guards(place) | lower_guards(self, place)
+
     def is_bound(self, cond: Value, holds: bool, sum: Affine, bound: int) -> bool:
         """Whether a condition says `sum < bound` where it holds, or where it does not, and nothing else."""
-        match self._condition(cond):
+        match self.condition(cond):
             case Apply("not", (inner,)):
                 return self.is_bound(inner, not holds, sum, bound)
             case Apply(fn, (left, right)) if fn in _NEGATED:
@@ -425,7 +397,7 @@ class Sums:
         return found
 
     def _fixed_by(self, cond: Value, holds: bool, found: dict[Basis, int]) -> None:
-        match self._condition(cond):
+        match self.condition(cond):
             case Apply("not", (inner,)):
                 self._fixed_by(inner, not holds, found)
             case Apply("and" | "or" as fn, args) if (fn == "and") == holds:
@@ -453,7 +425,7 @@ class Sums:
         return found
 
     def _is_guard(self, cond: Value, holds: bool) -> bool:
-        match self._condition(cond):
+        match self.condition(cond):
             case Apply("not", (inner,)):
                 return self._is_guard(inner, not holds)
             case Apply("and" | "or" as fn, args):
@@ -464,7 +436,7 @@ class Sums:
 
     def outcome(self, cond: Value) -> bool | None:
         """What a condition is for all threads, where bounds tell: `i >= 0`, or `row < rows` if no block has more."""
-        match self._condition(cond):
+        match self.condition(cond):
             case Apply("not", (inner,)):
                 found = self.outcome(inner)
                 return None if found is None else not found
@@ -489,7 +461,7 @@ class Sums:
         least = 0 if fn == "lt" else 1
         return True if high < least else False if low >= least else None
 
-    def _condition(self, cond: Value) -> Op | None:
+    def condition(self, cond: Value) -> Op | None:
         """What makes a condition; `a && b` and `a || b` where b is only computed if it is asked for, as if always."""
         op = self.structure.definition.get(cond)
         if not isinstance(op, If):
@@ -507,7 +479,7 @@ class Sums:
         return isinstance(op, Constant) and op.value is wanted
 
     def _from_condition(self, cond: Value, holds: bool, found: set[Guard]) -> None:
-        match self._condition(cond):
+        match self.condition(cond):
             case Apply("not", (inner,)):
                 self._from_condition(inner, not holds, found)
             case Apply("and" | "or" as fn, args) if (fn == "and") == holds:
@@ -524,7 +496,6 @@ class Sums:
             found.add(Guard(small, large.const + (fn == "le")))
 
 
-_FAR = 1 << 62  # bytes
 _ENDLESS = 1 << 32  # iterations: more are not run
 _STRIDE = 1 << 24  # as many threads as a grid may have that goes through a buffer in strides
 

@@ -84,7 +84,16 @@ def _span_of_sum(sum_: Affine, shape: Shape) -> tuple[int, Span] | None:
     for axis in range(3):
         if sum_.terms and not sum_.const and sum_.coefficients == index_along(axis, shape):
             return axis, Span(1, None)
-    return None if sum_.only is None else span_of(sum_.only, shape)
+    return _span_of_digits(sum_, shape) if sum_.only is None else span_of(sum_.only, shape)
+
+
+def _span_of_digits(sum_: Affine, shape: Shape) -> tuple[int, Span] | None:
+    """Of several together: `16 * blockIdx.x + threadIdx.x / 16` of blocks of 256 threads is `i / 16`."""
+    parts = [span_of(basis, shape) for basis, _ in sum_.terms]
+    axes = {None if part is None else part[0] for part in parts}
+    axis = axes.pop() if len(axes) == 1 and not sum_.const else None
+    found = {} if axis is None else spans_in(sum_, axis, shape)
+    return (axis, next(iter(found))) if axis is not None and list(found.values()) == [1] else None
 
 
 def _divided(span: Span, by: int, is_quotient: bool) -> Span | None:

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import gcd, inf
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ...ir.ops import Apply, For, If, Value, While
 from ..fold import limits
 from ..structure import Place
 from .affine import Affine, Basis, Guard, Looked, Part, Sums, remainder
+
+_ANY: Mapping[Basis | None, int] = MappingProxyType({})
 
 
 class Digit(NamedTuple):
@@ -32,12 +35,20 @@ def leaps(digits: list[Digit], width: int, coefficients: Mapping[Basis, int], gu
     `coefficients`: of what guards may speak of."""
     below: dict[object, float] = {}  # how far each reaches
     varying = [_within(digit, _single(digits), guards) for digit in digits if digit.extent != 1]
+    first: dict[Basis | None, int] = {d.basis: _least(d.basis, guards) for d in varying if d.basis is not None}
     for digit in sorted(varying, key=lambda d: d.coefficient):
-        if digit.coefficient < _reach(below, coefficients, guards) + width:
+        if digit.coefficient < _reach(below, coefficients, guards, first) + width:
             return False
-        reach = inf if digit.extent is None else digit.coefficient * (digit.extent - 1)
+        last = inf if digit.extent is None else digit.extent - 1
+        reach = digit.coefficient * max(0, last - first.get(digit.basis, 0))
         below[object() if digit.basis is None else digit.basis] = reach
     return True
+
+
+def _least(basis: Basis, guards: set[Guard]) -> int:
+    """The least value that they leave what is never negative."""
+    own = (g for g in guards if len(g.sum.terms) == 1 and g.sum.terms[0][0] == basis and g.sum.terms[0][1] < 0)
+    return max((-((g.bound - 1 - g.sum.const) // -g.sum.terms[0][1]) for g in own), default=0)
 
 
 def _single(digits: list[Digit]) -> set[Basis]:
@@ -60,10 +71,13 @@ def _within(digit: Digit, single: set[Basis], guards: set[Guard]) -> Digit:
     return digit
 
 
-def _reach(below: dict[object, float], coefficients: Mapping[Basis, int], guards: set[Guard]) -> float:
-    """How far some digits together can reach: guards bound groups of them, `row < n` and `col < m`."""
+def _reach(
+    below: dict[object, float], coefficients: Mapping[Basis, int], guards: set[Guard], first: Mapping[Basis | None, int]
+) -> float:
+    """How far some digits together can reach: guards bound groups of them, `row < n` and `col < m`. `first`: the least
+    value that each has."""
     free, total = dict(below), 0
-    found = [(set(guard.sum.coefficients), bound) for guard in guards for bound in bounds(guard, coefficients)]
+    found = [(set(guard.sum.coefficients), bound) for guard in guards for bound in bounds(guard, coefficients, first)]
     for group, bound in sorted(found, key=lambda pair: (-len(pair[0]), pair[1])):
         if group <= free.keys() and bound < sum(free[basis] for basis in group):
             total += bound
@@ -71,15 +85,16 @@ def _reach(below: dict[object, float], coefficients: Mapping[Basis, int], guards
     return total + sum(free.values())
 
 
-def bounds(guard: Guard, shared: Mapping[Basis, int]) -> list[int]:
-    """How far the digits of which a guard speaks can reach together."""
+def bounds(guard: Guard, shared: Mapping[Basis, int], first: Mapping[Basis | None, int] = _ANY) -> list[int]:
+    """How far the digits of which a guard speaks can reach together, from the `first` value of each."""
     terms = guard.sum.coefficients
     if any(c <= 0 or b not in shared or shared[b] % c for b, c in terms.items()):
         return []
     factors = {shared[b] // c for b, c in terms.items()}
     if len(factors) != 1 or min(factors) <= 0:
         return []
-    return [min(factors) * max(0, guard.bound - 1 - guard.sum.const)]
+    start = guard.sum.const + sum(c * first.get(b, 0) for b, c in terms.items())
+    return [min(factors) * max(0, guard.bound - 1 - start)]
 
 
 def spread(starts: Iterable[int]) -> list[tuple[int, int]] | None:
@@ -113,10 +128,10 @@ class Executions(Sums):
 
     def _apply(self, op: Apply, fn: str, args: tuple[Value, ...]) -> Affine | None:
         found = super()._apply(op, fn, args)
-        if found is None and fn in _DIVISIONS:
+        if found is None and fn in DIVISIONS:
             over, under = map(self.of, args)
             if over is not None and under is not None and not under.terms:
-                found = self._divided(over, _DIVISIONS[fn](under.const), fn in _QUOTIENTS)
+                found = self._divided(over, DIVISIONS[fn](under.const), fn in QUOTIENTS)
         return None if found is None else self._whole(found)
 
     def _divided(self, over: Affine, by: int, is_quotient: bool) -> Affine | None:
@@ -266,13 +281,13 @@ class Executions(Sums):
 _LONGEST = 1 << 62  # iterations, of loops that have a bound
 
 # The divisor, by its operand: what is divided is not negative, so that bits are digits.
-_DIVISIONS: dict[str, Callable[[int], int]] = {
+DIVISIONS: dict[str, Callable[[int], int]] = {
     "div": lambda by: by,
     "rem": lambda by: by,
     "shr": lambda bits: 1 << bits if 0 <= bits < 63 else 0,
     "and": lambda mask: mask + 1 if mask > 0 and mask & (mask + 1) == 0 else 0,
 }
-_QUOTIENTS = ("div", "shr")
+QUOTIENTS = ("div", "shr")
 
 
 def _part(of: Affine, by: int, is_quotient: bool) -> Part:

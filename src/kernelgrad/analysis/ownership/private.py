@@ -13,6 +13,7 @@ playing the block through.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...ir.ops import Atomic, Builtin, Function, GlobalRef, Load, Store, Value
@@ -31,7 +32,14 @@ if TYPE_CHECKING:
 
 
 def is_private(root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> bool:
-    accesses, sums = [], _promised(sums, memory)
+    sums = _promised(sums, memory)
+    return any(_is_private_by(root, memory, places, sums, guards) for guards in (sums.guards, sums.all_guards))
+
+
+def _is_private_by(
+    root: Value, memory: Memory, places: dict[int, Place], sums: Sums, guards: Callable[[Place], set[Guard]]
+) -> bool:
+    accesses = []
     for op in (*memory.loads, *memory.stores):
         assert isinstance(op, Load | Store | Atomic)
         roots = memory.of(op.ptr)
@@ -41,7 +49,7 @@ def is_private(root: Value, memory: Memory, places: dict[int, Place], sums: Sums
         if address is None:
             return False
         size = op.result.type.size if isinstance(op, Load) else op.value.type.size  # type: ignore[union-attr]
-        accesses.append(Access(address, size, sums.guards(places[id(op)])))
+        accesses.append(Access(address, size, guards(places[id(op)])))
     own_block = isinstance(sums.structure.definition.get(root), GlobalRef)  # shared memory: every block has its own
     found = _settled(accesses, sums)
     if found is None:
@@ -86,10 +94,14 @@ def is_apart(store: Store, root: Value, memory: Memory, places: dict[int, Place]
     address = sums.address(store.ptr, root)
     if address is None:
         return False
-    access = _settled([Access(address, store.value.type.size, sums.guards(places[id(store)]))], sums)
-    fixed = frozenset(sums.fixed(places[id(store)]))
-    ways = (True, False) if access is not None else ()
-    return any(_is_injective(access or [], sums, is_shared(root), windows, fixed=fixed) for windows in ways)
+    place, size = places[id(store)], store.value.type.size
+    fixed = frozenset(sums.fixed(place))
+    for guards in (sums.guards, sums.all_guards):
+        access = _settled([Access(address, size, guards(place))], sums)
+        ways = (True, False) if access is not None else ()
+        if any(_is_injective(access or [], sums, is_shared(root), windows, fixed=fixed) for windows in ways):
+            return True
+    return False
 
 
 def _promised(sums: Sums, memory: Memory) -> Sums:

@@ -10,12 +10,12 @@ planes say. The adjoint of such memory can be read without being consumed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from math import gcd
 
 from ...ir.ops import Atomic, For, If, Op, Store, Value, While
-from ..access.affine import Access, Basis, Sums
+from ..access.affine import Access, Basis, Guard, Sums
 from ..access.executions import Digit, determined, extent, leaps
 from ..roots import Memory
 from ..structure import Place
@@ -26,8 +26,14 @@ from .promises import promised, settled
 def is_stored_once(root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> bool:
     """Whether no element of a buffer is stored twice in a launch."""
     sums = promised(sums, memory)
+    return any(_is_stored_once(root, memory, places, sums, guards) for guards in (sums.guards, sums.all_guards))
+
+
+def _is_stored_once(
+    root: Value, memory: Memory, places: dict[int, Place], sums: Sums, guards: Callable[[Place], set[Guard]]
+) -> bool:
     stores = [op for op in memory.stores if root in memory.of(op.ptr)]  # type: ignore[attr-defined]
-    found = [_access(op, root, memory, places, sums) for op in stores]
+    found = [_access(op, root, memory, places, sums, guards) for op in stores]
     accesses = settled([access for access in found if access is not None], sums)
     if None in found or not accesses:
         return not stores
@@ -53,14 +59,21 @@ def is_consumed(root: Value, memory: Memory) -> bool:
     )
 
 
-def _access(op: Op, root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> Access | None:
+def _access(
+    op: Op,
+    root: Value,
+    memory: Memory,
+    places: dict[int, Place],
+    sums: Sums,
+    guards: Callable[[Place], set[Guard]],
+) -> Access | None:
     if not isinstance(op, Store) or memory.of(op.ptr) != {root}:
         return None
     address = sums.address(op.ptr, root)
     if address is None:
         return None
     place = places[id(op)]
-    return Access(address.where(sums.fixed(place)), op.value.type.size, sums.guards(place))
+    return Access(address.where(sums.fixed(place)), op.value.type.size, guards(place))
 
 
 def _are_apart(accesses: list[Access], places: list[Place], sums: Sums) -> bool:

@@ -34,8 +34,9 @@ from ...ir.ops import (
     Warp,
 )
 from ...ir.traverse import uses, walk
-from ...ir.types import F64, I64, U64, Array, Pointer, Scalar
+from ...ir.types import I64, U64, Array, Pointer, Scalar, innermost
 from ..calculus.cooperate import together, zero_shared
+from ..calculus.shadows import wide_type
 from .fewer_blocks import INDICES
 
 
@@ -68,10 +69,11 @@ class Cells:
         b.add(PtrCast(base, results=(self.pointer,)))
 
     def add(self, b: Builder, k: Value) -> None:
-        found, type = b.load(b.offset(self.pointer, k)), pointee(self.total)
+        found, total = b.load(b.offset(b.elements(self.pointer), k)), b.elements(self.total)
+        type = pointee(total)
         assert isinstance(type, Scalar)
         with b.region() as some:
-            b.atomic("add", b.offset(self.total, k), b.convert(found, type))
+            b.atomic("add", b.offset(total, k), b.convert(found, type))
         b.if_(b.apply("ne", found, b.constant(0.0, found.type)), some.block())
 
     def update(
@@ -83,12 +85,13 @@ class Cells:
         outside: Callable[[Value, Value], None],
     ) -> None:
         """Of the cell that a pointer leads to, or of the element where there is no cell of it."""
-        k, type = b.pointer_difference(ptr, self.pointer), pointee(self.adjoint)
+        k, adjoint = b.pointer_difference(ptr, b.elements(self.pointer)), b.elements(self.adjoint)
+        type = pointee(adjoint)
         assert isinstance(type, Scalar)
         with b.region() as cell:
             inside(ptr, value)
         with b.region() as element:
-            outside(b.offset(self.adjoint, k), b.convert(value, type))
+            outside(b.offset(adjoint, k), b.convert(value, type))
         # Unsigned, what lies before the first is far behind the last.
         is_inside = b.apply("lt", b.convert(k, U64), b.convert(self.length.value, U64))
         b.if_(is_inside, cell.block(), element.block())
@@ -119,9 +122,9 @@ def cells_of(chosen: Iterable[InBlock], adjoints: Mapping[str, Param], totals: M
 
 
 def _cells(own: InBlock, adjoint: Param, total: Value) -> Cells:
-    element = F64 if own.wide else pointee(adjoint.value)
-    variable = Global(f"_cells{adjoint.name}", Array(element, own.capacity), "shared")
-    pointer = Value(Pointer(element, "shared"), adjoint.name)
+    whole = wide_type(pointee(adjoint.value)) if own.wide else pointee(adjoint.value)
+    variable = Global(f"_cells{adjoint.name}", Array(innermost(whole), own.capacity), "shared")
+    pointer = Value(Pointer(whole, "shared"), adjoint.name)
     length = Param(Value(I64, f"_length{adjoint.name}"), "long long")
     return Cells(variable, pointer, length, total, adjoint.value)
 

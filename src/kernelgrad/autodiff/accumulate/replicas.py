@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...analysis.machine import COPIES
 from ...ir.builder import Builder
-from ...ir.ops import Offset, Param, Value
+from ...ir.ops import Offset, Param, PtrCast, Value
 from ...ir.types import I64, Type
 from ..calculus.tape import linear_block
 
@@ -32,7 +32,11 @@ class Copies:
         group = b.apply("div", linear_block(b), b.constant(NEIGHBOURS, I64))
         number = b.apply("rem", group, b.constant(self.count, I64))
         at = b.apply("mul", number, self.length.value)
-        b.add(Offset(self.memory.value, at, results=(self.pointer,)))
+        first = b.elements(self.memory.value)
+        if first is self.memory.value:
+            b.add(Offset(first, at, results=(self.pointer,)))
+        else:
+            b.add(PtrCast(b.offset(first, at), results=(self.pointer,)))
 
 
 def spread(adjoint: Param, type: Type, count: int) -> Copies:

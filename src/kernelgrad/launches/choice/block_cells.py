@@ -32,7 +32,7 @@ from ...autodiff.prepare.prepared import Prepared
 from ...ir.builder import pointee
 from ...ir.ops import Barrier, Function, If, Load, Value, Warp
 from ...ir.traverse import holds, walk
-from ...ir.types import F32, Pointer
+from ...ir.types import F32, Pointer, innermost
 from ...locks import cached_property
 from ...runtime.integers import KnownLaunch
 
@@ -94,7 +94,7 @@ class Candidates:
         counts = {name: counted.to(self.roots[name]) for name in {*sizes, *others}}
         found, left = dict[str, InBlock](), MOST_BYTES
         for name, nbytes in sorted(sizes.items(), key=lambda item: (item[1], item[0])):
-            own = self._cells(name, nbytes // pointee(self.roots[name]).size, counts[name])
+            own = self._cells(name, nbytes // innermost(pointee(self.roots[name])).size, counts[name])
             needed = 0 if own is None else own.capacity * (8 if own.wide else self._element_size(name))
             if own is not None and needed <= left:
                 found[name] = own
@@ -126,14 +126,14 @@ class Candidates:
         return all(a is not None and counted.lanes_alike(load, a, self.places[id(load)]) == WARP for load, a in found)
 
     def _element_size(self, name: str) -> int:
-        return pointee(self.prepared.planned.given.adjoints[name].value).size
+        return innermost(pointee(self.prepared.planned.given.adjoints[name].value)).size
 
     def _cells(self, name: str, count: int, additions: Count) -> InBlock | None:
         root = self.roots[name]
         if not count or not self._pays(additions, count) or not self._is_alone(root):
             return None
         of_block = Contributions(self.prepared, self.sums, self.lengths, self.private, WARP, of_block=True)
-        narrow = adjoint_type(pointee(root)) == F32
+        narrow = adjoint_type(innermost(pointee(root))) == F32
         wide = narrow and of_block.most(root) * self.turns.each > FLOATS
         wide_total = narrow and (wide or self.turns.blocks > FLOATS)
         if wide_total and not self._can_be_wide(root):
@@ -160,7 +160,7 @@ class Candidates:
         return all(of(v) == {root} for v in values if root in of(v))
 
     def _is_inside(self, load: Load, root: Value, count: int) -> bool:
-        address, size = self.sums.address(load.ptr, root), pointee(root).size
+        address, size = self.sums.address(load.ptr, root), innermost(pointee(root)).size
         if address is None or any(c % size for _, c in address.terms) or address.const % size:
             return False
         index = type(address)(address.const // size, tuple((b, c // size) for b, c in address.terms))

@@ -23,7 +23,7 @@ from ...autodiff.prepare.prepared import Prepared
 from ...deep import deeply
 from ...ir.ops import Barrier, For, Load, Value, Warp, While
 from ...ir.traverse import kinds
-from ...ir.types import F32, F64, Pointer
+from ...ir.types import F32, F64, Pointer, innermost
 from ...locks import cached_property
 from ...runtime.integers import Growing, KnownLaunch, Looking
 from .variant import Variant
@@ -355,7 +355,7 @@ class Chooser:
         if self.options.may_alias or self.options.deterministic or adjoint is None:
             return 0
         root = next(p.value for p in prepared.function.params if p.name == name)
-        type = root.type.pointee if isinstance(root.type, Pointer) else None
+        type = innermost(root.type.pointee) if isinstance(root.type, Pointer) else None
         read = any(root in prepared.memory.of(op.ptr) for op in prepared.memory.loads if prepared.plan.has_adjoint(op))
         if not read or root in prepared.memory.written() or type is None or adjoint_type(type) not in (F32, F64):
             return 0

@@ -301,9 +301,16 @@ class Forms:
     def sizes_of(self, launch: KnownLaunch) -> dict[str, int]:
         """The bytes of the wanted buffers. Of one with a shorter adjoint, what is before its end: the launcher may
         write all of an adjoint, and no more."""
-        given, adjoints = dict(launch.sizes), self.variant(launch.wanted).derivative.adjoints
+        given, adjoints = self.all_sizes(launch), self.variant(launch.wanted).derivative.adjoints
         ends = {name: given[p.name] for name, p in adjoints.items() if p.name in given}
-        return {n: min(nbytes, ends.get(n, nbytes)) for n, nbytes in launch.sizes if n in launch.wanted}
+        return {n: min(nbytes, ends.get(n, nbytes)) for n, nbytes in given.items() if n in launch.wanted}
+
+    def all_sizes(self, launch: KnownLaunch) -> dict[str, int]:
+        """The bytes of the buffers; those of the source's variables are declared."""
+        variables = self.kernel.module.globals
+        found = (p for p in self.kernel.function.params if p.variable is not None and p.variable in variables)
+        declared = {p.name: variables[p.variable or ""].type.size for p in found}
+        return dict(launch.sizes) | declared
 
 
 def _plainer(facts: Facts) -> Facts:

@@ -21,6 +21,7 @@ from ...analysis.structure import analyse
 from ...analysis.tuning import PLAIN
 from ...autodiff.accumulate.choice import USUAL
 from ...autodiff.accumulate.gather.ends import with_bounds
+from ...autodiff.accumulate.gather.exact import pairs_in
 from ...autodiff.accumulate.gather.kernel import Emitted, emitted_gather
 from ...autodiff.accumulate.gather.pattern import Finder
 from ...autodiff.accumulate.gather.pieces import has_choices, in_pieces
@@ -37,7 +38,7 @@ from ...autodiff.prepare.prepared import Derivations, Prepared
 from ...autodiff.reverse import Derivation
 from ...deep import deeply
 from ...errors import KernelGradError
-from ...ir.ops import Barrier, BarrierReduce, For, Function, Load, Warp, While
+from ...ir.ops import Barrier, BarrierReduce, For, Function, If, Load, Value, Warp, While
 from ...ir.traverse import kinds
 from ...ir.types import F32, F64, Pointer
 from ...kernel import Kernel
@@ -54,6 +55,8 @@ _STAGING = 24  # what an execution must save by it
 _STREAMED = 6  # for a byte of memory that the gather alone reads for an element
 _MOST_STAGED = 1 << 31  # bytes, of values as large as they come
 _BLOCKS = ((WIDTH,), (32, 8), (32, 8, 1))
+_NARROW = 8  # threads along an axis
+_MOST_DEEP = 64  # along the last of a block's axes
 
 
 Launched = Launch | KnownLaunch
@@ -210,7 +213,7 @@ class Gathers:
     def _staging(self, numbers: tuple[int, ...], key: PatternKey) -> Kernel:
         pattern = self._patterns[key]
         assert pattern is not None
-        function = staging_function(pattern.function, numbers)
+        function = staging_function(pattern.function, numbers, self.kernel.module.globals)
         adjoints = frozenset(p.name for p in pattern.derivation.adjoints.values()) | staged_names(numbers)
         module = pipeline.finish_derivative(function, self.kernel.module, adjoints=adjoints)
         return Kernel(function.name, module, self.kernel.variable)
@@ -297,7 +300,9 @@ class Gathers:
         assert pattern is not None
         shadow = pattern.derivation.adjoints[gather.name].name
         param = next(p for p in pattern.function.params if p.name == shadow)
-        emitted = self._emitted[gather, key] = emitted_gather(pattern.function, gather, param, most)
+        emitted = self._emitted[gather, key] = emitted_gather(
+            pattern.function, gather, param, self.kernel.module.globals, most
+        )
         function = emitted.function
         adjoints = frozenset(p.name for p in pattern.derivation.adjoints.values()) | staged_names(gather.staged)
         tuning = replace(PLAIN, totals=gather.totals)
@@ -385,7 +390,12 @@ def _may_be_written_anew(load: Load, place: StructurePlace, prepared: Prepared, 
     """Whether it is in a loop that starts at no sum, which may be the larger of some; or at a place that is chosen."""
     loops = (around.owner for around in place.around() if isinstance(around.owner, For))
     clamped = any(sums.of(loop.body.args[0]) is None for loop in loops)
-    return clamped or has_choices(load.ptr, sums)
+    return clamped or has_choices(load.ptr, sums) or bool(pairs_in(sums, _guards_of(place)))
+
+
+def _guards_of(place: StructurePlace) -> Iterator[tuple[Value, bool]]:
+    branches = ((around.owner, around.block) for around in place.around())
+    return ((op.cond, block is op.then) for op, block in branches if isinstance(op, If))
 
 
 def _floats(type: Any) -> Iterable[Any]:
@@ -421,9 +431,17 @@ def launch_of(gather: Gather, box: Box) -> Launch:
     if gather.tile is not None:
         return make_launch(math.prod(box.extents) // math.prod(gather.tile) * gather.parts, shape_of(gather))
     *others, last = by_axes(box.extents)
-    block = _BLOCKS[len(others)]
-    grid = tuple(-(-n // b) for n, b in zip((*others, -(-last // gather.span)), block, strict=True))
+    threads = (*others, -(-last // gather.span))
+    block = _BLOCKS[len(others)] if len(threads) == 1 or threads[0] > _NARROW else _narrow_block(threads)
+    grid = tuple(-(-n // b) for n, b in zip(threads, block, strict=True))
     return make_launch(grid, block)
+
+
+def _narrow_block(threads: tuple[int, ...]) -> tuple[int, ...]:
+    """Where a warp would have few threads along the first axis, as for weights of 3 x 3, it has more along others."""
+    *others, _ = threads
+    block = [1 << (n - 1).bit_length() if n <= _NARROW else _NARROW for n in others]
+    return (*block, min(WIDTH // math.prod(block), _MOST_DEEP))
 
 
 def numbers(box: Box, launch: Launched) -> dict[str, Supplied]:

@@ -13,7 +13,7 @@ from ...analysis.access.reach import reach
 from ...autodiff.prepare.double_cells import FEW_CELLS
 from ...ir.builder import Builder, pointee
 from ...ir.ops import Block, Function, Module, Param, Value
-from ...ir.types import F64, I64, Array, Pointer, Scalar, Struct, Type
+from ...ir.types import F64, I64, Array, Pointer, Scalar, Struct, Type, innermost
 from ...kernel import Kernel
 from ...runtime.arguments import Placement, Supplied
 from ...runtime.config import Launch, flat_launch
@@ -56,7 +56,7 @@ def wide_adjoints(variant: Variant) -> list[Need]:
 
 def cell_lengths(variant: Variant) -> list[Need]:
     cells = variant.derivative.cells.items()
-    return [Number(own.length.name, _count(variant, name), f"elements of '{name}'") for name, own in cells]
+    return [Number(own.length.name, _numbers(variant, name), f"elements of '{name}'") for name, own in cells]
 
 
 def _roots(variant: Variant) -> dict[str, Value]:
@@ -64,10 +64,18 @@ def _roots(variant: Variant) -> dict[str, Value]:
 
 
 def _count(variant: Variant, name: str) -> Expression:
-    """The elements of an adjoint, which may be shorter than its buffer."""
-    adjoint, root = variant.derivative.adjoints[name], _roots(variant)[name]
+    """The elements of an adjoint, which may be shorter than its buffer, but not than a variable of the source."""
+    param = next(p for p in variant.derivative.prepared.function.params if p.name == name)
+    adjoint, is_buffer = variant.derivative.adjoints[name], isinstance(param.type, Pointer) and param.variable is None
     count: Expression = Bytes(adjoint.name) // pointee(adjoint.value).size
-    return count.at_most(Bytes(name) // pointee(root).size) if isinstance(root.type, Pointer) else count
+    return count.at_most(Bytes(name) // pointee(param.value).size) if is_buffer else count
+
+
+def _numbers(variant: Variant, name: str) -> Expression:
+    """The same of an array that is a variable of the source, which counts as one element: those in it."""
+    whole = pointee(variant.derivative.adjoints[name].value)
+    each = whole.size // max(1, innermost(whole).size)
+    return _count(variant, name) * each if each > 1 else _count(variant, name)
 
 
 def add_lengths(

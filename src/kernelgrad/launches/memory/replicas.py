@@ -9,7 +9,7 @@ from typing import Any
 from ...ir.builder import Builder, pointee
 from ...ir.ops import BarrierReduce, Block, Function, Module, Param
 from ...ir.ops import Value as IRValue
-from ...ir.types import I64, Pointer, Scalar
+from ...ir.types import I64, Pointer, Scalar, innermost
 from ...kernel import Kernel
 from ...runtime.arguments import Placement
 from ...runtime.config import Launch, make_launch
@@ -25,7 +25,7 @@ def replicas(variant: Variant) -> list[Need]:
     """Zeroed copies of adjoints that many threads add to, each block to one of them."""
     found: list[Need] = []
     for name, copies in variant.derivative.copies.items():
-        length, size = _length(variant, name), pointee(copies.memory.value).size
+        length, size = _length(variant, name), innermost(pointee(copies.memory.value)).size
         nbytes = length * size * copies.count
         found.append(Memory(copies.memory.name, nbytes, 0, f"{copies.count} replicas of the adjoint of '{name}'"))
         found.append(Value(copies.length.name, length, f"elements of a replica of the adjoint of '{name}'"))
@@ -42,16 +42,18 @@ def replicas_after(variant: Variant) -> Iterator[Addition]:
     """After the launch, adds the copies to the adjoints the user gave."""
     for name, copies in variant.derivative.copies.items():
         adjoint, length = variant.derivative.adjoints[name], _length(variant, name)
-        type, wide = pointee(adjoint.value), pointee(copies.memory.value)
+        type, wide = innermost(pointee(adjoint.value)), innermost(pointee(copies.memory.value))
         assert isinstance(type, Scalar) and isinstance(wide, Scalar)
         yield Addition(_adder(type, wide), length, copies.count, adjoint.name, copies.memory.name, (length,))
 
 
 def _length(variant: Variant, name: str) -> Expression:
-    """The elements of an adjoint, which may be shorter than its buffer."""
+    """The elements of an adjoint, which may be shorter than its buffer, but not than a variable of the source."""
     adjoint, params = variant.derivative.adjoints[name], variant.derivative.prepared.function.params
-    root = next(p.value for p in params if p.name == name)
-    size, own = pointee(adjoint.value).size, pointee(root).size  # floats, of halves
+    param = next(p for p in params if p.name == name)
+    size, own = innermost(pointee(adjoint.value)).size, innermost(pointee(param.value)).size  # floats, of halves
+    if param.variable is not None:
+        return Bytes(adjoint.name) // size
     if size == own:
         return Bytes(name).at_most(Bytes(adjoint.name)) // size
     return (Bytes(name) // own).at_most(Bytes(adjoint.name) // size)

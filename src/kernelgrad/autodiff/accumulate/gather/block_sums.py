@@ -144,6 +144,7 @@ class BlockSums(Emitter):
         for k, op in enumerate(op for op, _ in path if isinstance(op, For)):
             common.bind(op.body.args[0], common.counter(op, common.at[Coordinate("loop", k)]))
         guards = [(op.cond, side is op.then) for op, side in path if isinstance(op, If)]
+        guards = [guard for guard in guards if not common.is_zero_test(guard[0])]
         if not all(common.is_cheap(cond) for cond, _ in guards):
             raise NotSliceable
         return [common.holds(*guard) for guard in guards]

@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from ....analysis.access.affine import Affine, Sums
+from ....analysis.access.affine import Affine, Part, Sums
 from ....analysis.access.axis_digits import AxisDigits, span_of, spans_in
+from ....analysis.access.wrapping import signed
 from ....ir.ops import Apply, For, Op, Value
-from ....ir.types import Scalar
 
 Range = tuple[int, int]  # both ends included
 
 
 class Coordinate(NamedTuple):
     """A digit of a thread's index along an axis of the grid (see `axis_digits`), or the iterations of a loop around the
-    read, counted from outside."""
+    read, counted from outside; or a quotient from which one of these follows (see `exact`)."""
 
-    kind: Literal["axis", "loop"]
+    kind: Literal["axis", "loop", "quotient"]
     number: int
     digit: int = 0
 
@@ -39,14 +39,17 @@ class Limit(NamedTuple):
 
 
 class Conditions:
-    """Of one launch. `axes`: the digits of the indices along them."""
+    """Of one launch. `axes`: the digits of the indices along them. `quotients`: those that stand for coordinates;
+    `derived`: the coordinates for which they do, as sums of others."""
 
     def __init__(self, sums: Sums, axes: tuple[AxisDigits, ...]):
         self.sums, self.axes = sums, axes
+        self.quotients: dict[Part, Coordinate] = {}
+        self.derived: dict[Coordinate, tuple[Factors, int]] = {}
 
     def factors(self, sum_: Affine, loops: list[Op]) -> tuple[Factors, int] | None:
         """A sum as multiples of coordinates, and its constant part; None if it is none."""
-        factors = self._loop_factors(sum_, loops)
+        factors, const = self._loop_factors(sum_, loops), sum_.const
         if factors is None:
             return None
         for axis, digits in enumerate(self.axes):
@@ -57,7 +60,12 @@ class Conditions:
                 for digit, factor in enumerate(found):
                     place = Coordinate("axis", axis, digit)
                     factors[place] = factors.get(place, 0) + times * factor
-        return factors, sum_.const
+        for coordinate in self.derived.keys() & factors.keys():
+            each, (others, more) = factors.pop(coordinate), self.derived[coordinate]
+            const += each * more
+            for place, factor in others.items():
+                factors[place] = factors.get(place, 0) + each * factor
+        return factors, const
 
     def inside_digit(self, sum_: Affine) -> tuple[int, int, int, int | None] | None:
         """The axis and the digit of whose value a sum is a digit, and which (see `AxisDigits.inside`)."""
@@ -77,6 +85,8 @@ class Conditions:
         for basis, factor in sum_.terms:
             if basis in counters:
                 factors[Coordinate("loop", counters[basis])] = factor
+            elif basis in self.quotients:
+                factors[self.quotients[basis]] = factor
             elif span_of(basis, self.sums.shape) is None:
                 return None
         return factors
@@ -121,10 +131,11 @@ class Conditions:
         return [limit for limit in found if limit is not None]
 
     def _unsigned_limits(self, fn: str, left: Value, right: Value, loops: list[Op]) -> list[Limit]:
-        """`(unsigned)i < n`, and the same the other way round: i is not negative either, where n is not that large."""
+        """`(unsigned)i < n` or `i - 1u < n`, and the same the other way round: i is not negative, or i - 1, where n is
+        not that large."""
         if fn in ("gt", "ge"):
             fn, left, right = _TURNED[fn], right, left
-        inner, bound = self._before_sign(left), self.sums.of(right)
+        inner, bound = signed(self.sums, left), self.sums.of(right)
         if fn not in ("lt", "le") or inner is None or bound is None or bound.terms or not 0 <= bound.const < 2**31:
             return []
         found = [
@@ -133,22 +144,11 @@ class Conditions:
         ]
         return [limit for limit in found if limit is not None]
 
-    def _before_sign(self, value: Value) -> Affine | None:
-        """What an unsigned number was as a signed one of as many bits, 32 or more."""
-        op = self.sums.structure.definition.get(value)
-        if not isinstance(op, Apply) or op.fn != "convert":
-            return None
-        before, after = op.args[0].type, value.type
-        if not isinstance(before, Scalar) or not isinstance(after, Scalar):
-            return None
-        same = before.kind == "int" and after.kind == "uint" and before.bits == after.bits >= 32
-        return self.sums.of(op.args[0]) if same else None
-
     def _at_most(self, sum_: Affine, most: int, loops: list[Op]) -> Limit | None:
         found = self.factors(sum_, loops)
         if found is None:
             return None
-        limit = Limit({c: f for c, f in found[0].items() if f}, most - sum_.const)
+        limit = Limit({c: f for c, f in found[0].items() if f}, most - found[1])
         if not limit.factors:
             return limit if limit.most < 0 else None
         return self._of_last_digit(limit)

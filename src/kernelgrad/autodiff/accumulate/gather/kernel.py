@@ -7,6 +7,7 @@ the slice of the gradient that the update's value comes from.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ from ....transforms.unroll import constants_of
 from .plan import GRID_AXES, WIDTH, Gather, shape_of
 from .rectangles import PREFIX as BOUND
 from .slices import NotSliceable, Slice, over, together
-from .staging import parameter
+from .staging import given, parameter
 from .updates import updates_of
 from .windows import Windows
 
@@ -43,20 +44,23 @@ class Emitted(NamedTuple):
     again: dict[int, For]
 
 
-def emitted_gather(pattern: Function, gather: Gather, shadow: Param, most: float = math.inf) -> Emitted:
-    """Its last parameters are what the launcher tells (see `gathers.numbers`). `most`: the operations that it may have.
-    Of each read it has a slice, and slices are as long as the program: it stops there."""
+def emitted_gather(
+    pattern: Function, gather: Gather, shadow: Param, variables: Collection[str] = (), most: float = math.inf
+) -> Emitted:
+    """Its last parameters are what the launcher tells (see `gathers.numbers`). `variables`: of the source, whose
+    addresses may be parameters. `most`: the operations that it may have. Of each read it has a slice, and slices are as
+    long as the program: it stops there."""
     kind = Emitter
     if gather.tile is not None:
         from .block_sums import BlockSums
 
         kind = BlockSums
-    emitter = kind(pattern, gather, shadow, most)
+    emitter = kind(pattern, gather, shadow, variables, most)
     return Emitted(emitter.function(), emitter.again)
 
 
 class Emitter:
-    def __init__(self, pattern: Function, gather: Gather, shadow: Param, most: float):
+    def __init__(self, pattern: Function, gather: Gather, shadow: Param, variables: Collection[str], most: float):
         self.pattern, self.gather, self.shadow, self.most = pattern, gather, shadow, most
         self.copied = 0  # operations of the pattern
         self.again: dict[int, For] = {}
@@ -71,9 +75,11 @@ class Emitter:
         self.written = self.memory.written()
         self.definition = analyse(pattern, apart=False).definition
         self.constants = constants_of(pattern)
-        self.params = {p.value for p in pattern.params if p.variable is None}
+        self.given = given(pattern, variables)
+        self.params = {p.value for p in self.given}
+        self.lasting = self.memory.lasting() & {*self.params, *self.memory.global_names.values()}
         self.bounds = {p.value: p.name for p in pattern.params if p.name.startswith(BOUND)}
-        ops = list(walk(pattern.body))
+        self.ops = ops = list(walk(pattern.body))
         self.indices = {ops[index.number].result: index for index in gather.indices}
         self.staged = {ops[k].result: parameter(k, ops[k].result.type) for k in gather.staged}  # type: ignore[arg-type]
 
@@ -97,14 +103,13 @@ class Emitter:
             self._whole()
         else:
             self._row()
-        given = tuple(p for p in self.pattern.params if p.variable is None)
         told = tuple(Param(value, "long long", variable=name) for name, value in self.numbers.items())
         suffix = {"whole": "", "inside": "_inside", "border": "_border"}[self.gather.part]
         name = f"{self.pattern.name}_gather_{self.gather.name}{suffix}"
         body = Block((), (*self.top.ops, *self.b.ops), ())
         if sum(1 for _ in walk(body)) > self.most:
             raise NotSliceable
-        params = (*given, *told, *self.staged.values())
+        params = (*self.given, *told, *self.staged.values())
         return replace(self.pattern, name=name, params=params, body=body, launch_bounds=self._bounds())
 
     def _bounds(self) -> tuple[int, ...]:

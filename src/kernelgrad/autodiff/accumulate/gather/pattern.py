@@ -18,15 +18,16 @@ from typing import NamedTuple
 from ....analysis.access.affine import Affine, Part, Sums
 from ....analysis.access.axis_digits import AxisDigits, digits_for, index_along
 from ....analysis.access.contribution_counts import totals_for
-from ....analysis.access.executions import Executions
+from ....analysis.access.executions import QUOTIENTS, Executions
 from ....analysis.machine import FILLING_THREADS, MOST_ADDITIONS, RESIDENT_THREADS, VECTOR_BYTES
 from ....analysis.tuning import Totals
 from ....ir.builder import pointee
-from ....ir.ops import Apply, For, Function, If, Load, Member, Offset, Op, PtrCast, Value
+from ....ir.ops import Apply, For, Function, GlobalRef, If, Load, Member, Offset, PtrCast, Value
 from ....ir.traverse import blocks, operands, walk
 from ....ir.types import F32, F64, Scalar, Type
 from ....transforms.unroll import trips
 from .conditions import Conditions, Coordinate
+from .exact import Exact
 from .placing import Placing, Read
 from .plan import GRID_AXES, ROWS, Box, Gather, Index, Site, shape_of
 from .updates import Update, updates_of
@@ -46,6 +47,7 @@ _LONG_SPAN = 8
 _MOST_TAPS = 64
 _FEW_LOADS = 2
 _SCATTERED = 8  # elements between those of neighbouring threads: each is a sector of its own
+_MOST_WINDOW = 16  # elements: as many that neighbouring threads go through in turn are in a cache
 _MOST_WASTE = 3  # executions that are looked at for each that there is
 
 
@@ -144,14 +146,20 @@ class Finder(Placing):
     def _written_indices(self, updates: list[Update], shadow: Value) -> list[tuple[AxisDigits, ...]]:
         """The threads' indices in the digits that addresses of updates are made of, and those of loads besides: also in
         those that conditions speak of, so that these bound digits; else without. None where there are none such."""
-        places = [self.sums.address(update.op.ptr, shadow) for update in updates]
+        places = [place for update in updates for place in self._places(update, shadow)]
         loads = {id(load): load for update in updates for load in self._loads(update)}.values()
-        others = [self._address(load) for load in loads]
+        others = [self._address(load) or self._address(load, self.typical) for load in loads]
         tests = [side for update in updates for op, _ in update.path if isinstance(op, If) for side in self._parts(op)]
         addresses, loaded = ([sum_ for sum_ in found if sum_ is not None] for found in (places, others))
         choices = [self._digits([*addresses, *tests], loaded)] if tests else []
         choices.append(self._digits(addresses, loaded))
         return list(dict.fromkeys(choice for choice in choices if choice is not None))
+
+    def _places(self, update: Update, shadow: Value) -> list[Affine | None]:
+        """Of an update, and of what is divided in it without a rest."""
+        sums = self.sums_at(update)
+        address = sums.address(update.op.ptr, shadow)
+        return [address, *(part.of for part in sums.quotients)] if isinstance(sums, Exact) else [address]
 
     def _digits(self, wanted: list[Affine], others: list[Affine]) -> tuple[AxisDigits, ...] | None:
         found = [digits_for(axis, self.sums.shape, wanted, others) for axis in range(3)]
@@ -168,7 +176,7 @@ class Finder(Placing):
 
     def _tile(self, sites: tuple[Site, ...], reads: list[Read], box: Box) -> tuple[int, ...] | None:
         """The elements of a block, where there are few of them and long sums over threads, which read neighbours."""
-        if len(sites) != 1 or sites[0].residue or math.prod(box.extents) >= FILLING_THREADS:
+        if len(sites) != 1 or sites[0].residue or sites[0].derived or math.prod(box.extents) >= FILLING_THREADS:
             return None
         ((site,), (read,)) = sites, reads
         lanes = next((c for c in site.summed if c.kind == "axis"), None)
@@ -176,7 +184,7 @@ class Finder(Placing):
         elements, sums = math.prod(box.extents), math.prod(self._length(c, read) for c in site.summed)
         if lanes is None or sums < _LONG_TILE or elements * sums > _MOST_WASTE * executions:
             return None
-        if not all(abs(self._step_of(op, lanes, read.loops)) <= op.result.type.size for op in self._loads(read.update)):
+        if not all(abs(self._step_of(op, lanes, read)) <= op.result.type.size for op in self._loads(read.update)):
             return None
         tile = self._short_digits(site, read, box)
         tiles = elements // math.prod(tile)
@@ -223,7 +231,7 @@ class Finder(Placing):
         for read in reads:
             moving = [c for c, (low, high) in read.ranges.items() if low < high]
             for load in self._needed_loads(read.update):
-                root, steps = _root(load.ptr, self.sums), [self._step_of(load, c, read.loops) for c in moving]
+                root, steps = _root(load.ptr, self.sums), [self._step_of(load, c, read) for c in moving]
                 along = steps == [read.factors.get(c, 0) for c in moving]
                 if root is not None and not along and not {0, math.inf} & set(steps):
                     found[root] = max(found.get(root, 0), load.result.type.size)
@@ -246,7 +254,7 @@ class Finder(Placing):
         """How many executions each element has, if it is few and they lie one behind the other in memory."""
         if len(box.extents) != 1 or box.steps != (1,) or box.extents[0] < _MANY or any(s.residue for s in sites):
             return 0
-        if any(solved.stride > 1 for site in sites for solved in site.solved):
+        if any(site.derived or any(solved.stride > 1 for solved in site.solved) for site in sites):
             return 0
         total = 0
         for site, read in zip(sites, reads, strict=True):
@@ -274,11 +282,19 @@ class Finder(Placing):
 
     def _is_coalesced(self, site: Site, read: Read) -> bool:
         """Whether neighbouring threads of the gather read neighbouring elements, as those of the kernel may."""
-        owner = site.solved[0].coordinate
+        owner = next((c for c in site.summed if (site.strided(c) or (1,))[0] == 0 and c.kind == "axis"), None)
+        owner = owner or site.solved[0].coordinate
         if owner is None or owner == next((c for c in read.ranges if c.kind == "axis"), None):
             return True
-        loads = self._loads(read.update)
-        return all(abs(self._step_of(load, owner, read.loops)) <= load.result.type.size for load in loads)
+        needed = {id(load) for load in self._needed_loads(read.update)}
+        loads = [load for load in self._loads(read.update) if id(load) in needed]
+        return all(self._are_neighbours(load, owner, site, read) for load in loads)
+
+    def _are_neighbours(self, load: Load, owner: Coordinate, site: Site, read: Read) -> bool:
+        """Whether they read one element after the other, or windows one after the other of what each goes through."""
+        step, size = abs(self._step_of(load, owner, read)), load.result.type.size
+        windows = (c for c in site.summed if 0 < abs(self._step_of(load, c, read)) <= size)
+        return step <= size * max((min(self._length(c, read), _MOST_WINDOW) for c in windows), default=1)
 
     def _is_scattered(self, sites: tuple[Site, ...], reads: list[Read], type: Scalar) -> bool:
         """Whether neighbouring threads would store to different parts of memory, and load little. To load from all over
@@ -288,10 +304,10 @@ class Finder(Placing):
         few = len(self._loads(reads[0].update)) <= _FEW_LOADS
         return apart and few and abs(reads[0].factors.get(lane, 0)) >= _SCATTERED * type.size  # type: ignore[arg-type]
 
-    def _step_of(self, load: Load, coordinate: Coordinate, loops: list[Op]) -> float:
+    def _step_of(self, load: Load, coordinate: Coordinate, read: Read) -> float:
         """As it is for most threads."""
         address = self._address(load, self.typical)
-        found = None if address is None else self.conditions.factors(address, loops)
+        found = None if address is None else read.conditions.factors(address, read.loops)
         return math.inf if found is None else found[0].get(coordinate, 0)
 
     def _address(self, load: Load, sums: Sums | None = None) -> Affine | None:
@@ -336,10 +352,13 @@ class Finder(Placing):
 
 
 class _Typical(Executions):
-    """Of threads inside of the domain: a place that is clamped is the one that it was before. No proof."""
+    """Of threads inside of the domain: a place that is clamped is the one that it was before, and one that is divided
+    goes no faster. No proof."""
 
     def _apply(self, op: Apply, fn: str, args: tuple[Value, ...]) -> Affine | None:
         found = super()._apply(op, fn, args)
+        if found is None and fn in QUOTIENTS:
+            return self.of(args[0])
         if found is not None or fn not in ("min", "max", "select"):
             return found
         return next((sum_ for sum_ in map(self.of, args[fn == "select" :]) if sum_ is not None and sum_.terms), None)
@@ -360,9 +379,9 @@ def _span(sites: tuple[Site, ...], box: Box) -> int:
 
 
 def _root(ptr: Value, sums: Sums) -> Value | None:
-    """The parameter that a pointer comes from."""
+    """The parameter that a pointer comes from, or the variable."""
     op = sums.structure.definition.get(ptr)
     while isinstance(op, Offset | Member | PtrCast):
         ptr = op.ptr
         op = sums.structure.definition.get(ptr)
-    return ptr if op is None else None
+    return ptr if op is None or isinstance(op, GlobalRef) else None

@@ -12,6 +12,7 @@ from ....ir.ops import For, Function, If, Op, Value
 from ....transforms.unroll import constants_of
 from .conditions import Conditions, Coordinate, Limit, Range, multiple_of, narrow_all
 from .digits import digits_of, moved_by, own_part, within
+from .exact import Exact, pairs_in, told, with_quotients
 from .plan import Box, Site, Solved, by_axes, range_names
 from .updates import Update
 
@@ -26,6 +27,7 @@ class Read(NamedTuple):
     whole: dict[Coordinate, Range]
     ranges: dict[Coordinate, Range]  # the part of it where the read happens
     limits: list[Limit]  # and what holds of sums of coordinates there
+    conditions: Conditions
 
     @property
     def happens(self) -> bool:
@@ -58,9 +60,11 @@ class Placing:
         loops = [op for op, _ in update.path if not isinstance(op, If)]
         if not all(isinstance(loop, For) and self._is_fixed(loop) for loop in loops):
             return None
-        address = self.sums.address(update.op.ptr, shadow)
-        found = None if address is None else self.conditions.factors(address, loops)
-        if found is None:
+        sums = self.sums_at(update)
+        address = sums.address(update.op.ptr, shadow)
+        conditions = self.conditions if address is None else with_quotients(self.conditions, sums, address, loops)
+        found = None if address is None or conditions is None else conditions.factors(address, loops)
+        if found is None or conditions is None:
             return None
         factors, const = found
         ranges = {
@@ -72,17 +76,26 @@ class Placing:
         for k, loop in enumerate(loops):
             assert isinstance(loop, For)
             ranges[Coordinate("loop", k)] = (0, (self.sums.extents[loop.body.args[0]] or 1) - 1)
-        read = Read(update, {c: f for c, f in factors.items() if f}, const, ranges, dict(ranges), [])
+        for part, place in conditions.quotients.items():
+            ranges[place] = (0, (conditions.sums.extents[part] or 1) - 1)
+        own = {c: ends for c, ends in ranges.items() if c not in conditions.derived}
+        read = Read(update, {c: f for c, f in factors.items() if f}, const, ranges, own, [], conditions)
         for cond, holds in read.guards:
-            self.conditions.narrow(cond, holds, loops, read.ranges, read.limits)
+            conditions.narrow(cond, holds, loops, read.ranges, read.limits)
         for limit in read.limits:
             narrow_all(limit, read.ranges)
         return read
 
+    def sums_at(self, update: Update) -> Sums:
+        """By divisions, too, that leave nothing where an update is made."""
+        guards = [(op.cond, side is op.then) for op, side in update.path if isinstance(op, If)]
+        pairs = pairs_in(self.sums, guards)
+        return Exact(self.sums, pairs) if pairs else self.sums
+
     def _reached(self, reads: list[Read]) -> dict[Coordinate, Range]:
         """Of indices that have several digits, what these are where something is read."""
-        split = [c for c in reads[0].ranges if c.kind == "axis" and self._is_split(c.number)]
-        ranges = {c: [read.ranges[c] for read in reads] for c in split}
+        split = [c for c in reads[0].whole if c.kind == "axis" and self._is_split(c.number)]
+        ranges = {c: [read.ranges.get(c, read.whole[c]) for read in reads] for c in split}
         return {c: (min(low for low, _ in found), max(high for _, high in found)) for c, found in ranges.items()}
 
     def _last_digits(self) -> dict[Coordinate, AxisDigits]:
@@ -107,7 +120,7 @@ class Placing:
         guards, factors = read.guards, [solved.factors for solved in digits]
         summed = tuple(c for c in summed if c not in self.reached or (0, self.reached[c][1]) != read.ranges[c])
         return next(
-            (k for k, g in enumerate(guards) if not self.conditions.is_bound(*g, read.loops, summed, factors)),
+            (k for k, g in enumerate(guards) if not read.conditions.is_bound(*g, read.loops, summed, factors)),
             len(guards),
         )
 
@@ -117,7 +130,7 @@ class Placing:
             if c not in site.summed:
                 ranges[c] = (0, digits.complete - 1)
         for cond, holds in read.guards[: site.bounds]:
-            self.conditions.narrow(cond, holds, read.loops, ranges, limits)
+            read.conditions.narrow(cond, holds, read.loops, ranges, limits)
         return ranges, limits
 
     def _is_told(self, coordinate: Coordinate, read: Read) -> bool:
@@ -175,20 +188,31 @@ class Placing:
         )
         summed = tuple(c for c in read.ranges if c not in owners)
         bounds, narrow = self._bounds(read, solved, summed), tuple(c for c in summed if self._is_told(c, read))
-        return Site(read.update.number, solved, summed, residue, bounds, narrow)
+        site = Site(read.update.number, solved, summed, residue, bounds, narrow)
+        if not read.conditions.derived:
+            return site
+        follow = tuple((c, tuple(f.items()), const) for c, (f, const) in read.conditions.derived.items())
+        both = told(self.function, read.conditions, read.loops)
+        return (
+            replace(site, derived=follow, told=both) if set(read.conditions.quotients.values()) <= set(owners) else None
+        )
 
     def _owners(self, read: Read, steps: tuple[int, ...]) -> list[Coordinate | None]:
-        """Of the coordinates that move a digit, the one that follows from it: an axis before a loop, and one that moves
-        by a single step before those in strides."""
+        """Of the coordinates that move a digit, the one that follows from it: an axis before a loop, that which leaves
+        the fewest values of others to try; and one that moves by a single step before those in strides."""
         found: list[list[Coordinate]] = [[] for _ in steps]
         for coordinate, factor in read.factors.items():
             digit = _digit_of(factor, steps)
             if digit is not None:
                 found[digit].append(coordinate)
-        return [
-            min(own, key=lambda c: (c.kind == "loop", abs(read.factors[c]), -read.ranges[c][1], c), default=None)
-            for own in found
-        ]
+        owners: list[Coordinate | None] = []
+        for own, step in zip(found, steps, strict=True):
+            axes = [c for c in own if c.kind == "axis"]
+            tried = {c: _tried(c, axes, read, step) for c in axes}
+            tried |= {c: 0 for c in own if c.kind == "quotient"}
+            key = {c: (tried.get(c, math.inf), abs(read.factors[c]), -read.ranges[c][1], c) for c in own}
+            owners.append(min(own, key=key.__getitem__, default=None))
+        return owners
 
     def _placed(
         self, reads: list[Read], steps: tuple[int, ...], nbytes: int, size: int
@@ -292,14 +316,24 @@ class Placing:
         return min(low for low, _ in found), max(high for _, high in found)
 
     def _inner(self, sites: tuple[Site, ...], reads: list[Read], digit: int) -> Range:
-        """Where a digit must be for everything to be read, however the rest moves."""
-        found = []
+        """Where a digit must be for everything to be read, however the rest moves. Nowhere, where threads follow from
+        quotients."""
+        found = [(1, 0)] if any(site.derived for site in sites) else []
         for site, read in zip(sites, reads, strict=True):
             ranges, limits = self._inner_ranges(site, read)
             low, high = moved_by(site.solved[digit], ranges)
             first, last = own_part(site.solved[digit], ranges)
             found.append(within(site.solved[digit], limits, (high + first, low + last)))
         return max(low for low, _ in found), min(high for _, high in found)
+
+
+def _tried(owner: Coordinate, axes: list[Coordinate], read: Read, step: int) -> float:
+    """How many values of the others are tried for an element, of those along which one index moves a digit by single
+    steps and another in strides, as where blocks overlap: `126 * blockIdx.x + threadIdx.x`."""
+    others = [c for c in axes if c != owner]
+    single = any(abs(read.factors[c]) == step for c in others)
+    values = math.prod(read.ranges[c][1] - read.ranges[c][0] + 1 for c in others)
+    return values / (abs(read.factors[owner]) // step if single else 1)
 
 
 def _told(number: int, site: Site, read: Read) -> list[tuple[str, int]]:

@@ -53,7 +53,8 @@ class Site:
     `residue`: bytes from the element that the digits give. `bounds`: so many of the conditions around it, from outside,
     do nothing but bound coordinates. `narrow`: of what is summed over, whose range the launch tells. `rare`: of few
     elements, at the border; inside of the domain there is none of it. `rows`: of LANES threads each, in a block whose
-    threads add up together."""
+    threads add up together. `derived`: coordinates that follow from those of digits and those that are summed over, as
+    sums of them; `told`: operations of the pattern that are such sums (see `exact`)."""
 
     number: int
     solved: tuple[Solved, ...]
@@ -63,6 +64,8 @@ class Site:
     narrow: tuple[Coordinate, ...] = ()
     rare: bool = False
     rows: int = ROWS
+    derived: tuple[tuple[Coordinate, tuple[tuple[Coordinate, int], ...], int], ...] = ()
+    told: tuple[tuple[int, tuple[tuple[Coordinate, int], ...], int], ...] = ()
 
     @property
     def threads(self) -> dict[Coordinate, int]:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TypeGuard
 
-from ....analysis.roots import UNKNOWN
 from ....ir.builder import Builder
 from ....ir.ops import (
     Aggregate,
@@ -16,6 +15,7 @@ from ....ir.ops import (
     Constant,
     Extract,
     For,
+    GlobalRef,
     If,
     Insert,
     Load,
@@ -37,7 +37,8 @@ from .staging import thread_number
 if TYPE_CHECKING:
     from .kernel import Emitter
 
-_PURE = (Constant, Apply, Aggregate, Extract, Insert, Offset, Member, PtrCast, PtrDiff)
+_ADDRESSES = (GlobalRef, Offset, Member, PtrCast, PtrDiff)
+_PURE = (Constant, Apply, Aggregate, Extract, Insert, *_ADDRESSES)
 
 Guard = tuple[Value, bool]  # a condition, and whether it must hold or fail
 
@@ -105,6 +106,7 @@ class Slice:
     def execution(self) -> None:
         """One execution of the read, if there is one: its conditions are tested before anything is loaded."""
         conditions = [c for k in range(len(self.digits)) for c in self.solve(k, self.inner)]
+        conditions += self.derive()
         for k, loop in enumerate(self.loops):
             self.bind(loop.body.args[0], self.counter(loop, self.at[Coordinate("loop", k)]))
         guards = [(op.cond, side is op.then) for op, side in self.update.path if isinstance(op, If)]
@@ -125,9 +127,27 @@ class Slice:
             yield b.apply("eq", b.apply("rem", at, stride), zero)
             at = b.apply("div", at, stride)
         self.at[solved.coordinate] = at
-        if not inner:
+        if not inner and solved.coordinate.kind != "quotient":
             unsigned = U64 if self.type == I64 else U32  # a negative one is too large
             yield b.apply("lt", b.convert(at, unsigned), b.convert(self.length(solved.coordinate), unsigned))
+
+    def derive(self) -> list[Value]:
+        """Finds the coordinates that follow from others, and what comes of them; what must hold for them to be some."""
+        b, unsigned = self.b, U64 if self.type == I64 else U32
+        for coordinate, factors, const in self.site.derived:
+            self.at[coordinate] = self._sum(factors, const)
+        for number, factors, const in self.site.told:
+            value = self.emitter.ops[number].result
+            self.bind(value, b.convert(self._sum(factors, const), value.type))
+        found = (coordinate for coordinate, _, _ in self.site.derived)
+        return [b.apply("lt", b.convert(self.at[c], unsigned), b.convert(self.length(c), unsigned)) for c in found]
+
+    def _sum(self, factors: tuple[tuple[Coordinate, int], ...], const: int) -> Value:
+        total = self.b.constant(const, self.type)
+        for coordinate, factor in factors:
+            each = self.b.apply("mul", self.at[coordinate], self.b.constant(factor, self.type))
+            total = self.b.apply("add", total, each)
+        return total
 
     def left(self, k: int, moves: Iterable[tuple[Coordinate, int]]) -> Value:
         """Of a digit, without its shift and some moves."""
@@ -229,7 +249,8 @@ class Slice:
         op = self.emitter.definition.get(value)
         if op is None or isinstance(op, Constant | Builtin):
             return True
-        return isinstance(op, Apply) and op.fn not in ("div", "rem") and all(map(self.is_cheap, op.args))
+        cheap = isinstance(op, _ADDRESSES) or (isinstance(op, Apply) and op.fn not in ("div", "rem"))
+        return cheap and all(map(self.is_cheap, operands(op)))
 
     # ---- values of the pattern, for that thread
 
@@ -325,12 +346,12 @@ class Slice:
     def _is_input(self, ptr: Value) -> bool:
         """Memory that outlives the launch and that the gradient does not write."""
         roots = self.emitter.memory.of(ptr)
-        outlives = all(r in self.emitter.params for r in roots) and UNKNOWN not in roots
-        return bool(roots) and outlives and not roots & self.emitter.written
+        return bool(roots) and roots <= self.emitter.lasting and not roots & self.emitter.written
 
     def _digit(self, axis: int, digit: int) -> Value:
         """Of the thread's index in the kernel's grid; along an axis that is one thread wide there is no coordinate."""
-        mine = (*self.site.summed, *(solved.coordinate for solved in self.site.solved))
+        follow = (coordinate for coordinate, _, _ in self.site.derived)
+        mine = (*self.site.summed, *(solved.coordinate for solved in self.site.solved), *follow)
         place = Coordinate("axis", axis, digit)
         if place not in mine:
             return self.b.constant(0, self.type)

@@ -8,7 +8,7 @@ launch before the gathers has all threads compute that, in memory of its own, at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from ....ir.builder import Builder
@@ -38,8 +38,9 @@ def thread_number(b: Builder, index: Callable[[int], Value], extent: Callable[[i
     return total
 
 
-def staging_function(pattern: Function, numbers: tuple[int, ...]) -> Function:
-    """The pattern with nothing left to do but to compute these operations and to store what they give."""
+def staging_function(pattern: Function, numbers: tuple[int, ...], variables: Collection[str] = ()) -> Function:
+    """The pattern with nothing left to do but to compute these operations and to store what they give. `variables`: of
+    the source, whose addresses may be parameters."""
     wanted = {id(op): k for k, op in enumerate(walk(pattern.body)) if k in numbers}
     params = {k: parameter(k, op.result.type) for k, op in enumerate(walk(pattern.body)) if k in numbers}  # type: ignore[arg-type]
     b = Builder(pattern.span)
@@ -66,6 +67,12 @@ def staging_function(pattern: Function, numbers: tuple[int, ...]) -> Function:
 
     body = visit(pattern.body)
     body = Block(body.args, (*b.ops, *body.ops), body.results)
-    given = tuple(p for p in pattern.params if p.variable is None or p.name.startswith(BOUND))
-    name = f"{pattern.name}_staged"
-    return replace(pattern, name=name, params=(*given, *params.values()), body=body, launch_bounds=())
+    bounds = (p for p in pattern.params if p.name.startswith(BOUND))
+    own = (*given(pattern, variables), *bounds, *params.values())
+    return replace(pattern, name=f"{pattern.name}_staged", params=own, body=body, launch_bounds=())
+
+
+def given(pattern: Function, variables: Collection[str]) -> tuple[Param, ...]:
+    """The arguments and the adjoints, then the addresses of the source's variables, as launchers pass them."""
+    own = (p for p in pattern.params if p.variable is None)
+    return (*own, *(p for p in pattern.params if p.variable in variables))
