@@ -207,7 +207,7 @@ def test_without_the_primal(module: kg.Module) -> None:
 def test_without_the_primal_what_was_overwritten_is_an_error_that_names_split() -> None:
     source = """__global__ void k(double *a, int n) {
         int i = threadIdx.x;
-        for (int j = 0; j < n; j++) a[i] = a[i] * a[i];
+        for (int j = 0; j < n; j++) { a[i] = a[i] * a[i]; __syncthreads(); }
     }"""
     with pytest.raises(kg.UnsupportedError, match=r"primal=False[^$]*split"):
         kg.gradient(kg.compile(source)["k"], "a", primal=False)
@@ -242,8 +242,9 @@ def test_tape_bytes(module: kg.Module) -> None:
 
 
 def test_a_tape_that_does_not_fit_is_an_error_before_the_launch() -> None:
+    """What is in memory when threads meet is not run again."""
     source = """__global__ void k(double *y, const double *x, int n) {
-        for (int k = 0; k < n; k++) y[threadIdx.x] = exp(-y[threadIdx.x]) * x[threadIdx.x];  // in memory: not run again
+        for (int k = 0; k < n; k++, __syncthreads()) y[threadIdx.x] = exp(-y[threadIdx.x]) * x[threadIdx.x];
     }"""
     y = np.zeros(1024)
     with pytest.raises(kg.LaunchError, match=r"the tape needs [\d,]+ bytes .* are free"):

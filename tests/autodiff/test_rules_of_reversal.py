@@ -147,12 +147,14 @@ def test_6_buffers_hold_what_they_held_before() -> None:
 
 
 def test_6_overwritten_contents_are_an_error_at_the_store() -> None:
+    """Where threads meet in the loop: else a register holds them."""
     source = """__global__ void k(double *a, double *y, int n) {
     int i = threadIdx.x;
     for (int j = 0; j < n; j++) {
         double v = a[i];
         a[i] = v * v;
         y[i] += v * v * v;
+        __syncthreads();
     }
 }"""
     with pytest.raises(kg.UnsupportedError, match="split") as caught:

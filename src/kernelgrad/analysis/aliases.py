@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..ir.effects import MEETINGS
 from ..ir.ops import Alloca, Apply, Atomic, Constant, Function, GlobalRef, Member, Offset, Op, PtrCast, Store, Value
 from ..ir.traverse import settle, walk
@@ -128,6 +130,12 @@ class Aliases:
         if isinstance(op, MEETINGS):
             return self.root(pointer) not in self.local
         return isinstance(op, Store | Atomic) and self.may_alias(op.ptr, pointer)
+
+
+def arguments_apart(function: Function) -> Function:
+    """The function, where no two of its arguments overlap."""
+    params = (replace(p, restrict=True) if isinstance(p.type, Pointer) else p for p in function.params)
+    return replace(function, params=tuple(params))
 
 
 def _is_dynamic(variable: Value) -> bool:

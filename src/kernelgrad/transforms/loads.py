@@ -6,12 +6,9 @@ threads.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from ..analysis.aliases import Aliases
+from ..analysis.aliases import Aliases, arguments_apart
 from ..ir.ops import Block, Function, Load, Module, Op, Store, Value
 from ..ir.traverse import blocks, rebuild, with_body, with_ops
-from ..ir.types import Pointer
 from .access_index import Accesses, Contents
 
 
@@ -21,8 +18,7 @@ def run(function: Function, module: Module) -> Function:
 
 def with_arguments_apart(function: Function, module: Module) -> Function:
     """The same, where no two arguments overlap."""
-    params = tuple(replace(p, restrict=True) if isinstance(p.type, Pointer) else p for p in function.params)
-    return with_body(function, run(replace(function, params=params), module).body)
+    return with_body(function, run(arguments_apart(function), module).body)
 
 
 class _Forwarding:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..analysis.aliases import Aliases
+from ..analysis.aliases import Aliases, arguments_apart
 from ..ir.ops import Block, Constant, Function, Load, Module, Op, Store, Value
 from ..ir.traverse import blocks, descend, walk, with_body, with_ops
 from .access_index import Accesses, Contents, looks, writes
@@ -15,6 +15,11 @@ from .access_index import Accesses, Contents, looks, writes
 
 def run(function: Function, module: Module) -> Function:
     return with_body(function, _Stores(function).block(function.body))
+
+
+def with_arguments_apart(function: Function, module: Module) -> Function:
+    """The same, where no two arguments overlap."""
+    return with_body(function, run(arguments_apart(function), module).body)
 
 
 Inside = tuple[int, int]  # of an access index: those in the regions of an operation

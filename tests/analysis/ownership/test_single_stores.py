@@ -273,7 +273,7 @@ def test_bounds_of_more_than_what_is_divided(bound: str, once: bool) -> None:
 
 def test_text_of_what_cannot_be_kept_consumes() -> None:
     """As a kernel by itself it is right, on a copy."""
-    gradient = kg.gradient(kg.compile(CASES["a loop"].source)["k"], "y, x", keep="y")
+    gradient = kg.gradient(kg.compile(CASES["while"].source)["k"], "y, x", keep="y")
     assert "// _d_y is consumed: what is to be kept is given as a copy." in gradient.source
     assert "_d_y[i] = 0.0;" in gradient.source
     assert "is consumed" not in kg.gradient(kg.compile(CASES["two digits"].source)["k"], "y, x", keep="y").source
@@ -282,7 +282,7 @@ def test_text_of_what_cannot_be_kept_consumes() -> None:
 def test_kept_adjoints_may_be_read_only() -> None:
     y, x, d_y = arrays()
     d_y.setflags(write=False)
-    kg.gradient(kg.compile(CASES["a loop"].source)["k"], "y, x", keep="y")[GRID, BLOCK](
+    kg.gradient(kg.compile(CASES["while"].source)["k"], "y, x", keep="y")[GRID, BLOCK](
         y, x, N, d_y, np.zeros(SIZES["x"])
     )
 

@@ -38,6 +38,7 @@ _CAS_LOOPS = Pass("cas_loops", "transforms.cas_loops", (Atomic,))
 _BIT_MOVES = Pass("bit_moves", "transforms.bit_moves", (PtrCast, Member, "bitcast"))
 _LOCAL_ARRAYS = Pass("local_arrays", "transforms.local_arrays", (Alloca, GlobalRef))
 _LOADS = Pass("loads", "transforms.loads:with_arguments_apart", (Load,))
+_LOOP_REGISTERS = Pass("loop_registers", "transforms.loop_registers", (For, While))
 _REREADS = Pass("rereads", "transforms.rereads", (For,))
 _STORED_VALUES = Pass("stored_values", "transforms.stored_values", (For, While, Barrier))
 _ROTATE = Pass("rotate", "transforms.rotate", (While,))
@@ -51,7 +52,7 @@ def in_form(function: Function, module: Module, options: Options) -> Function:
     refuse_fences(function)
     function = applied(TIES, function, module)
     if not options.may_alias:
-        function = applied(_LOADS, function, module)
+        function = applied(_LOOP_REGISTERS, applied(_LOADS, function, module), module)
     if not options.may_alias and options.mode != "split" and {Load, Store} <= kinds(function.body):
         function = applied(_STORED_VALUES, function, module)
     if any(isinstance(op, Load | Store) and op.volatile for op in walk(function.body)):

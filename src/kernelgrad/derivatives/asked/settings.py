@@ -155,12 +155,14 @@ def check_outputs(function: Function, parameters: Names, listed: tuple[str, ...]
 def check_kept(function: Function, names: tuple[str, ...], mode: Mode) -> None:
     """What is not read is overwritten by stores alone, or added to: its adjoint can be left as it is, if need be by
     working on a copy. The adjoint of what is read and written has one value before and another after; but not if all
-    that is read is what the thread stored there, and derivatives compute it again."""
+    that is read is what the thread stored there, and derivatives have it in a register or compute it again."""
     outputs = _pure_outputs(function)
-    if mode != "split" and not outputs.issuperset(names):
-        from ...transforms import stored_values
+    if not outputs.issuperset(names):
+        from ...transforms import loop_registers, stored_values
 
-        outputs |= _pure_outputs(stored_values.run(function, Module()))
+        function = loop_registers.run(function, Module())
+        again = function if mode == "split" else stored_values.run(function, Module())
+        outputs |= _pure_outputs(function) | _pure_outputs(again)
     for name in names:
         if name not in outputs:
             raise ArgumentError(f"keep: '{name}' is not a pure output: it is read, or nothing writes it")
