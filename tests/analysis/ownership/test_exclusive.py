@@ -41,3 +41,12 @@ def test_contended(name: str) -> None:
             adjoints = np.ones(16), np.zeros(16)
             found = kg.gradient(kernel, "y, x", **options).check(2, 8, y.copy(), x, count, *adjoints, seed=order)
             assert found.ok, str(found)
+
+
+def test_branches_one_after_another_are_played_in_linear_time() -> None:
+    """What was touched before a branch with barriers is not there once for each way through all of them."""
+    turns = "if (u[j]) { __syncthreads(); s[t] += x[t + j]; __syncthreads(); }"
+    loops = " ".join(f"for (int j = {k}; j < n; ++j) {{ {turns} }}" for k in range(16))
+    params = "double *y, const double *x, const int *u, int n"
+    source = f"__global__ void k({params}) {{ __shared__ double s[8]; int t = threadIdx.x; {loops} y[t] = s[t]; }}"
+    assert kg.gradient(kg.compile(source)["k"], "y, x").source

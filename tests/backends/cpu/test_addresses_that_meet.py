@@ -48,3 +48,35 @@ def test_fills(name: str, block: int) -> None:
     kernel.check(1, block, expected[0], x, f, 9, expected[1])
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-13)
+
+
+HEAVY = " ".join(f"z[t + {k * 64}] = x[t + {k}] * x[t + {2 * k + 1}];" for k in range(12))  # loops are not cut in two
+# Addresses that conditions for all threads choose, behind others: what is chosen may be a number, too.
+CHOSEN = {
+    "a flag": "int at = t + 1; bool go = true; if (u != 0) { at = u + t; go = f[t] == 0; } if (go) y[t] = x[at];",
+    "else if": "if (u > v) y[t] = x[u + t]; else if (f[t] == 0) y[t] = x[v + t];",
+    "a store": "int at = t + 1; bool go = true; if (u != 0) { at = u + t; go = f[t] == 0; } if (go) y[at] = x[t];",
+    "a number": "int at = t + 1; bool go = true; if (u != 0) { at = u + t; go = f[t] == 0; }"
+    " if (go) { y[t] = x[at]; w[t] = at; }",
+    "a store and a number": "int at; bool go; if (u < v) { at = u + t; go = f[t] == 0; }"
+    " else { at = v + t; go = true; } if (go) { y[at] = x[t]; w[t] = at & 7; }",
+    "one for all": "int at; bool go = true; if (u != 0) { at = u; go = f[t] == 0; } else at = 1;"
+    " if (go) y[t] = x[at] + at;",
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_choices(name: str) -> None:
+    params = "double *y, const double *x, const int *f, int u, int v, double *z, int *w"
+    kernel = kg.compile(f"""__global__ void k({params}) {{
+        int t = threadIdx.x;
+        {HEAVY}
+        {CHOSEN[name]}
+    }}""")["k"]
+    flags = (np.arange(200) % 2 == 0).astype(np.int32)
+    found, expected = ((np.zeros(264), np.arange(1.0, 300.0), flags, 5, 7, np.zeros(2000)) for _ in range(2))
+    numbers = np.zeros(64, np.int32), np.zeros(64, np.int32)
+    kernel[1, 64](*found, numbers[0])
+    kernel.check(1, 64, *expected, numbers[1])
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(*numbers)

@@ -39,8 +39,11 @@ class _Phase:
         return _Phase({root: list(found) for root, found in self.touched.items()})
 
     def add(self, other: _Phase) -> None:
+        """What is in both, from before they parted, is there once."""
         for root, found in other.touched.items():
-            self.touched.setdefault(root, []).extend(found)
+            own = self.touched.setdefault(root, [])
+            there = set(map(id, own))
+            own.extend(one for one in found if id(one) not in there)
 
 
 class _TooLong(Exception):

@@ -100,14 +100,54 @@ def object_code(text: str, effort: Effort = Effort.ALL) -> bytes:
 
 
 def _takes_one_lane(text: str) -> bool:
-    """Whether a mask's first lane chooses a number: Note [Addresses that meet] in `workarounds`."""
-    first = set(_FIRST_LANE.findall(text))
-    return any(condition in first for condition in _CHOSEN.findall(text) if first)
+    """Whether a mask's first lane may speak for all: Note [Addresses that meet] in `workarounds`."""
+    return any(map(_Definitions.take_one_lane, text.split("\ndefine ")))
 
 
 _NAME = r"%[-\w.$]+|%\"[^\"]*\""
-_FIRST_LANE = re.compile(rf"^ *({_NAME}) = extractelement <\d+ x i1> .*, i64 0$", re.M)
-_CHOSEN = re.compile(rf" = select i1 ({_NAME}), (?:i\d+|ptr) ")
+_DEFINED = re.compile(rf"^ *({_NAME}) = (.*)$", re.M)
+_OPERAND = re.compile(_NAME)
+_FIRST_NUMBER = re.compile(rf"extractelement <\d+ x (?:i(?!1>)\d+|ptr)> ({_NAME}), i64 0$")
+_FIRST_OF_MASK = re.compile(r"extractelement <\d+ x i1> .*, i64 0$")
+_CHOICE = re.compile(rf"select i1 ({_NAME}), (?:i(?!1 )\d+|ptr) ")
+_BLENDS = ("select <", "tail call <", "call <")
+_ELSEWHERE = ("phi", "load", "insertelement", "icmp", "fcmp", "extractelement", "shufflevector")
+_OF_BOOLS = ("and i1", "or i1", "xor i1", "select i1 ", "freeze i1")
+
+
+class _Definitions(dict[str, str]):
+    """Of the values of a function of LLVM's, by their names."""
+
+    @classmethod
+    def take_one_lane(cls, function: str) -> bool:
+        if "extractelement" not in function:
+            return False
+        found = cls(_DEFINED.findall(function))
+        return found.is_number_of_blend() or found.is_number_chosen_by_mask()
+
+    def is_number_of_blend(self) -> bool:
+        """Whether the first lane of numbers or addresses comes, by arithmetic, from what a mask chose."""
+        todo = [match[1] for text in self.values() if (match := _FIRST_NUMBER.match(text))]
+        seen = set[str]()
+        while todo:
+            name = todo.pop()
+            text = self.get(name, "phi")
+            if text.startswith(_BLENDS[:1]) or (text.startswith(_BLENDS) and "@llvm.masked." in text):
+                return True
+            if name not in seen and not text.startswith((*_ELSEWHERE, *_BLENDS)):
+                todo += _OPERAND.findall(text)
+            seen.add(name)
+        return False
+
+    def is_number_chosen_by_mask(self) -> bool:
+        """Whether a number or address is chosen by the first lane of a mask, and what is computed from it."""
+        first = {name for name, text in self.items() if _FIRST_OF_MASK.match(text)}
+        more = first
+        while more:
+            of_bools = (name for name, text in self.items() if name not in first and text.startswith(_OF_BOOLS))
+            more = {name for name in of_bools if not first.isdisjoint(_OPERAND.findall(self[name]))}
+            first = first | more
+        return any(match[1] in first for text in self.values() if first and (match := _CHOICE.match(text)))
 
 
 _LOAD = r"(?:tail )?call (?:\w+ )*?(<\d+ x (\w+)>) @llvm\.masked\.load\.v(\d+)f.*"

@@ -9,9 +9,10 @@ into; such loops are not vectorised. `tests/backends/cpu/test_masked.py` has the
 Note [Addresses that meet]
 In `if (j == 0 || f[j + t] == 0) s[t] = x[j + t]`, partial redundancy elimination has the address come from either side
 of the `||`: x + t, since j is 0 there, or the one that f[j + t] computed. So may the source: `at = t; go = true; if (j)
-{ at = j + t; go = f[at] == 0; } if (go) s[t] = x[at];`. Where the loop vectoriser blends consecutive addresses, it asks
-the first lane alone which it is: if that one's f is not 0, all lanes read x + t, whatever j is. So that elimination is
-off (`codegen`), and code in which the first lane of a mask still chooses a number is compiled again without vectors.
+{ at = j + t; go = f[at] == 0; } if (go) s[t] = x[at];`. To scalar evolution such a choice is a maximum, so consecutive.
+Where the loop vectoriser blends what is, it asks the first lane alone which it is: if that one's f is not 0, all lanes
+read x + t, whatever j is. So that elimination is off (`codegen`), and code in which the first lane of a mask, or of
+what a mask chose, still makes a number or an address is compiled again without vectors: few kernels in a hundred.
 `tests/backends/cpu/test_addresses_that_meet.py` has such kernels.
 
 Note [Blended loads]
