@@ -35,6 +35,7 @@ class Passing:
 _STEP = """double a = t > 0 ? u[t - 1] : 0, b = t + 1 < blockDim.x ? u[t + 1] : 0;
     __syncthreads(); u[t] = 0.5 * (a * b + f[t] * u[t]); __syncthreads();"""
 
+IN_MEMORY = "__threadfence_block();"  # what a loop stores is not held in a register
 _LONG = "((((((((((%s + 1) * 2 - 1) * 2 - 1) * 2 - 1) * 2 - 1) * 2 - 1) * 2 - 1) * 2 - 1) * 2 - 1) * 2 - 1)"
 
 CASES = {
@@ -102,13 +103,14 @@ CASES = {
         y[t] = u[t];"""),
     # Not passed on: f is only read, but at places that compilers make one with those of u, which is written.
     "a choice of loads": Passing(
-        "for (int s = 0; s < n; s++) { double v = t % 3 ? f[31 - t] : u[t]; u[t] = sin(v + 0.5 * s); } y[t] = u[t];",
+        "for (int s = 0; s < n; s++) { double v = t % 3 ? f[31 - t] : u[t];"
+        f" u[t] = sin(v + 0.5 * s); {IN_MEMORY} }} y[t] = u[t];",
         passed=("f",),
         kept=("u", "_d_u"),
     ),
     "two sides of a branch": Passing(
-        """for (int s = 0; s < n; s++) { double v; if (t % 3) v = 2 * f[t] + 1; else v = 2 * u[t] + 1; u[t] = sin(v); }
-        y[t] = u[t];""",
+        f"""for (int s = 0; s < n; s++) {{ double v; if (t % 3) v = 2 * f[t] + 1; else v = 2 * u[t] + 1;
+        u[t] = sin(v); {IN_MEMORY} }} y[t] = u[t];""",
         passed=("f",),
         kept=("u", "_d_u"),
     ),
@@ -120,7 +122,8 @@ CASES = {
         modes=("J",),
     ),
     "overwritten by a choice": Passing(
-        "for (int s = 0; s < n; s++) { double v = f[t]; if (t % 3) v = u[t]; u[t] = sin(v); } y[t] = u[t];",
+        "for (int s = 0; s < n; s++) { double v = f[t]; if (t % 3) v = u[t];"
+        f" u[t] = sin(v); {IN_MEMORY} }} y[t] = u[t];",
         passed=("f",),
         kept=("u", "_d_u"),
     ),
@@ -131,14 +134,14 @@ CASES = {
         modes=("J",),
     ),
     "choices in a row": Passing(
-        """for (int s = 0; s < n; s++) { double v = t % 3 ? f[t] : f[31 - t]; if ((t + s) % 5 == 0) v = u[t];
-        u[t] = sin(v + s); } y[t] = u[t];""",
+        f"""for (int s = 0; s < n; s++) {{ double v = t % 3 ? f[t] : f[31 - t]; if ((t + s) % 5 == 0) v = u[t];
+        u[t] = sin(v + s); {IN_MEMORY} }} y[t] = u[t];""",
         passed=("f",),
         kept=("u", "_d_u"),
     ),
     "operations in a row": Passing(
         f"""for (int s = 0; s < n; s++) {{ double v = {_LONG % "f[t]"}; if ((t + s) % 3) v = {_LONG % "u[t]"};
-        u[t] = sin(v / 512); }} y[t] = u[t];""",
+        u[t] = sin(v / 512); {IN_MEMORY} }} y[t] = u[t];""",
         passed=("f",),
         kept=("u",),
         modes=("J",),
