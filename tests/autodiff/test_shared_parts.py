@@ -11,7 +11,7 @@ import kernelgrad as kg
 from derived import kernel_of, tangent_of
 from every_plan import forced
 from kernelgrad.runtime.config import make_launch
-from shared_part_cases import CASES, Case, arguments
+from shared_part_cases import CASES, END, Case, arguments
 
 
 def shared_arrays(case: Case, **options: Any) -> tuple[dict[str, int], Any]:
@@ -100,3 +100,32 @@ def test_tiles_whose_size_is_an_argument_get_the_plan_of_others() -> None:
         texts.append(gradient.source_for((32, 32), (32, 32), *arguments, shared=8192, on_gpu=True))
     assert texts[0].count("atomicAdd(") == texts[1].count("atomicAdd(")
     assert texts[0].count("__syncthreads") == texts[1].count("__syncthreads")
+
+
+def test_launches_in_which_nobody_gets_to_the_memory() -> None:
+    case = CASES["before the loop and in it"]
+    body = f"if (n > 3) {{ {case.body.replace(END, '')} }} {END}"
+    gradient, (y, x, z, f, *_) = kg.gradient(kernel_of(case._replace(body=body).source), "y, x, z"), arguments(case)
+    adjoints = np.ones(160), np.zeros(160), np.zeros(160)
+    gradient[3, 8, 256](y, x, z, f, 2, 2, *adjoints)
+    assert not adjoints[1].any() and not adjoints[2].any()
+
+
+def test_parts_are_aligned_as_what_is_read_there() -> None:
+    body = """float4 *u = (float4 *)raw; Q *w = (Q *)raw; float *v = (float *)(raw + 160); w[t].b = x[i];
+        if (t < 7) v[t] = z[i]; __syncthreads(); a = w[7 - t].b * v[t % 7]; __syncthreads();
+        u[t] = make_float4(a, z[i], 1, 2); __syncthreads(); a *= u[7 - t].y + v[t % 7]; y[i] = a;"""
+    case = Case(body, [(0, 160), (160, 28)], 192, "extern __shared__ __align__(16) char raw[];")
+    source = "struct Q { float a, b, c, d, e; };" + case.source
+    text = kg.gradient(kernel_of(source), "y, x, z").source_for(1, 8, *arguments(case), shared=192, on_gpu=True)
+    assert "__shared__ float4 raw_0[10];" in text
+
+
+def test_budgets_are_for_the_tape_that_the_launch_has() -> None:
+    case = CASES["guards"]
+    given = (3, case.block, case.nbytes), arguments(case)
+    gradient = kg.gradient(kernel_of(case.source), "y, x, z")
+    nbytes = gradient.tape_bytes(3, case.block, *given[1], shared=case.nbytes)
+    budgeted = kg.gradient(kernel_of(case.source), "y, x, z", tape_budget=nbytes)
+    budgeted[given[0]](*given[1], np.ones(160), np.zeros(160), np.zeros(160))
+    assert nbytes < 24 * 16 * 8

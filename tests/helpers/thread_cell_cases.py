@@ -65,7 +65,20 @@ CASES = {
         shared="extern __shared__ double all[];",
         nbytes=8 * 8 * 5,
     ),
-    # What others read, what overlaps, and what an iteration leaves for the next.
+    # What is stored as something else than it is read as; what others read, what overlaps, and what an iteration leaves
+    # for the next.
+    "stored in pairs": Case(
+        f"{TURNS} {{ for (int c = 0; c < 4; ++c) ((double2 *)s)[t * 4 + c] = make_double2(x[j + c], x[j + t]);"
+        f" {USE} }} {END}",
+        set(),
+    ),
+    "records and their members": Case(
+        f"{TURNS} {{ for (int c = 0; c < d; ++c) r[t * 8 + c] = make_double2(x[j + t + c], z[j + c]);"
+        " for (int c = 0; c < d; ++c) { p = 0.5 * p + 0.3 * sin(r[t * 8 + c].x); a += r[t * 8 + c].y * p; }"
+        f" }} {END}",
+        set(),
+        shared="__shared__ double2 r[64];",
+    ),
     "read by a neighbour": Case(
         f"{TURNS} {{ {FILL} {SYNC} for (int c = 0; c < d; ++c) {{ p = 0.5 * p + 0.3 * sin(s[(t + 1) % B * 8 + c]);"
         f" a += p; }} {SYNC} }} {END}",

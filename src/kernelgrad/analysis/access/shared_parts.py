@@ -43,8 +43,8 @@ class SharedPart(NamedTuple):
 
 
 class SharedPlace(NamedTuple):
-    """Of an access. `constants`: which steps on the way to its pointer add the same whenever it is made. `moved`: how
-    many bytes these add from the part's start on."""
+    """Of an access. `constants`: which steps on the way to its pointer have a constant offset; `moved`: what these add
+    up to, in bytes from the part's start."""
 
     part: int
     constants: tuple[int, ...]
@@ -62,7 +62,8 @@ class SharedLayout(NamedTuple):
 
 
 class _Reach(NamedTuple):
-    """Of an access, in bytes. `constants`: by the steps that add them. `type`: of the element that it is in."""
+    """The bytes between which an access lies. `constants`: the offsets of steps on its way that have a constant one.
+    `type`: of the element that it is in."""
 
     start: int
     end: int
@@ -70,7 +71,7 @@ class _Reach(NamedTuple):
     type: Type
 
 
-_NOWHERE = _Reach(0, 0, {}, U8)
+_UNREACHABLE = _Reach(0, 0, {}, U8)
 
 
 def accesses_of(function: Function, variable: str) -> list[Load | Store | Atomic]:
@@ -101,14 +102,15 @@ def _variable(ptr: Value, definition: dict[Value, Op]) -> str | None:
 def layout_of(function: Function, variable: str, nbytes: int, intervals: Intervals) -> SharedLayout | None:
     """If there are several parts. `nbytes`: of the memory."""
     accesses = accesses_of(function, variable)
-    if not are_all(accesses, function, variable):
+    if not only_accessed(accesses, function, variable):
         return None
     reaching = _Reaching(function, accesses, intervals)
     reaching.follow(function.body)
-    reaches = [reaching.found.get(id(op), _NOWHERE) for op in accesses]
+    reaches = [reaching.found.get(id(op), _UNREACHABLE) for op in accesses]
     if not all(reach.start >= 0 and reach.end <= nbytes for reach in reaches):
         return None
-    parts = list(_parted([reach for reach in reaches if reach is not _NOWHERE]))
+    reached = [reach for reach in reaches if reach is not _UNREACHABLE]
+    parts = list(_parted(reached)) if reached else []
     if not 1 < len(parts) <= _MOST:
         return None
     at = tuple(_place(reach, parts) for reach in reaches)
@@ -126,7 +128,7 @@ def _place(reach: _Reach, parts: list[SharedPart]) -> SharedPlace:
     return SharedPlace(number, tuple(reach.constants), sum(reach.constants.values()) - parts[number].start)
 
 
-def are_all(accesses: list[Load | Store | Atomic], function: Function, variable: str) -> bool:
+def only_accessed(accesses: list[Load | Store | Atomic], function: Function, variable: str) -> bool:
     """Whether nothing else is done with pointers to the variable."""
     pointers = {op.result for op in walk(function.body) if isinstance(op, GlobalRef) and op.name == variable}
     for op in walk(function.body):
@@ -229,7 +231,7 @@ def _parted(reaches: list[_Reach]) -> Iterator[SharedPart]:
 
 def _part(group: list[_Reach]) -> SharedPart:
     start = group[0].start // _ALIGN * _ALIGN
-    type = max((reach.type for reach in group), key=lambda t: t.size)
+    type = max((reach.type for reach in group), key=lambda t: (t.align, t.size))
     end = max(reach.end for reach in group)
     count = -(-(end - start) // type.size)
     return SharedPart(start, count * type.size, type)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...ir.builder import pointee
-from ...ir.ops import Atomic, Block, Function, Load, Op, Store
+from ...ir.ops import Atomic, Block, Function, Load, Member, Op, Store
 from ...ir.traverse import blocks, walk
 from ...ir.types import Array
 from ..access.affine import Affine, Basis
 from ..access.executions import Executions, hull
-from ..access.shared_parts import accesses_of, are_all
+from ..access.shared_parts import accesses_of, only_accessed, way_to
 from ..block_interpreter.coverage import is_covered
 from ..roots import analyse
 from ..tiles import Tile, common_place, touches
@@ -40,7 +40,9 @@ def thread_cells(function: Function, variable: str, sums: Executions, variable_b
     """If all accesses are to the thread's own cells."""
     memory, places = analyse(function), places_of(sums.structure)
     accesses = accesses_of(function, variable)
-    if not are_all(accesses, function, variable) or not all(map(_is_plain, accesses)):
+    if not only_accessed(accesses, function, variable) or not all(map(_is_plain, accesses)):
+        return None
+    if not _are_alike(accesses, sums):
         return None
     apart: tuple[int, int, int] | None = None
     ends: list[int] = []
@@ -77,6 +79,12 @@ def _scope(function: Function, variable: str, accesses: list[Access], sums: Exec
 
 def _is_plain(op: Op) -> bool:
     return isinstance(op, Load | Store) and not op.volatile
+
+
+def _are_alike(accesses: list[Access], sums: Executions) -> bool:
+    """Whether all are to elements of one type, and not to members of these."""
+    ways = (step for op in accesses for step in way_to(op.ptr, sums.structure.definition))
+    return len({pointee(op.ptr) for op in accesses}) == 1 and not any(isinstance(step, Member) for step in ways)
 
 
 def _split(address: Affine, sums: Executions) -> tuple[tuple[int, int, int], Affine]:
