@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 from typing import Any
 
+import numpy as np
 import pytest
 
+import kernelgrad as kg
 from every_plan import forced
 from transposed import PLANS, Case, assert_compiles, assert_same_as_text, assert_transposed, gathers
 
@@ -122,3 +124,34 @@ def test_compiles(name: str) -> None:
     pytest.importorskip("cuda.core")
     with forced("gathered as on a GPU"):
         assert_compiles(case(name, "usual"))
+
+
+# Conditions and places: of what is a multiple nowhere, everywhere, or where another coordinate says so.
+ELSEWHERE = {
+    "nowhere": ("(3 * q + 1) % 3 == 0 && q % 2 == 0", "(3 * q + 1) / 3 * 8 + q / 2"),
+    "everywhere": ("3 * r % 3 == 0 && (q + 1) % 2 == 0", "3 * r / 3 * 9 + (q + 1) / 2"),
+    "nowhere, of the other": ("(2 * r + 1) % 4 == 0 && q % 2 == 0", "r * 8 + q / 2"),
+    "in the condition alone": ("r % 3 == 0 && q % 2 == 0", "q / 2"),
+    "of a sum, in the condition alone": ("(r + q) % 3 == 0 && q % 2 == 0", "r * 8 + q / 2"),
+    "of a sum": ("(r + q) % 3 == 0 && q % 2 == 0", "(r + q) / 3 * 8 + q / 2"),
+    "of both": ("(r + 2) % 3 == 0 && q % 2 == 0", "(r + 2) / 3 * 8 + q / 2"),
+    "or": ("(6 * r + 3) % 6 == 0 || q % 2 == 0", "r * 8 + q / 2"),
+}
+
+
+@pytest.mark.parametrize("plan", ["as launched", "gathered", "gathered as on a GPU"])
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_multiples_that_say_nothing_of_a_thread(name: str, plan: str) -> None:
+    condition, place = ELSEWHERE[name]
+    kernel = kg.compile(f"""__global__ void k(double *y, const double *x) {{
+        int q = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
+        double s = 0;
+        if ({condition}) s = x[{place}];
+        y[r * 16 + q] = s * (r + 2 * q);
+    }}""")["k"]
+    rng = np.random.default_rng(1)
+    x, tangent, seed, moved, d_x = *rng.uniform(-1, 1, (2, 400)), rng.uniform(-1, 1, 256), np.zeros(256), np.zeros(400)
+    with forced(plan):
+        kg.gradient(kernel, "y, x", primal=False, keep="y")[(2, 4), (8, 4)](np.zeros(256), x, seed, d_x)
+    kg.jvp(kernel, "y, x")[(2, 4), (8, 4)](np.zeros(256), x, moved, tangent)
+    np.testing.assert_allclose(d_x @ tangent, seed @ moved, rtol=1e-12, atol=1e-12)

@@ -42,12 +42,10 @@ class Exact(Executions):
         pair = divided(self, op)
         if pair is None or pair not in self.pairs:
             return super()._apply(op, fn, args)
-        return self._quotient(*pair) if fn in QUOTIENTS else Affine(0)
+        return self.quotient(*pair) if fn in QUOTIENTS else Affine(0)
 
-    def _quotient(self, of: Affine, by: int) -> Affine:
+    def quotient(self, of: Affine, by: int) -> Affine:
         """What is not negative is divided, as everywhere, less what was added for that."""
-        if all(c % by == 0 for _, c in of.terms):
-            return Affine(of.const // by, tuple((b, c // by) for b, c in of.terms))
         more = max(0, -(self.range(of)[0] // by))
         part = Part(of.plus(Affine(by * more)), by, True)
         self.extents[part] = self.range(part.of)[1] // by + 1
@@ -56,8 +54,10 @@ class Exact(Executions):
 
 
 def pairs_in(sums: Sums, guards: Iterable[Guard]) -> frozenset[Pair]:
-    """The divisions of which conditions say that they leave nothing."""
-    return frozenset(pair for cond, holds in guards for pair in _pairs(sums, cond, holds))
+    """The divisions of which conditions say that they leave nothing. Of a multiple of the divisor and a number, that is
+    so everywhere or nowhere: nothing follows from it."""
+    found = (pair for cond, holds in guards for pair in _pairs(sums, cond, holds))
+    return frozenset((of, by) for of, by in found if any(c % by for _, c in of.terms))
 
 
 def divided(sums: Sums, op: Op | None) -> Pair | None:
@@ -134,6 +134,11 @@ def _solved(of: Coordinate, sum_: tuple[Factors, int], quotient: Coordinate, by:
     return {quotient: sign * by, **others}, -sign * const
 
 
+def _is_solved(sums: Exact, pair: Pair, conditions: Conditions) -> bool:
+    """Whether the quotient stands for a coordinate: then only those are tried that leave nothing."""
+    return any(basis in conditions.quotients for basis, _ in sums.quotient(*pair).terms)
+
+
 def told(function: Function, conditions: Conditions, loops: list[Op]) -> tuple[Told, ...]:
     """The divisions of a function that leave nothing, by coordinates."""
     sums, found = conditions.sums, list[Told]()
@@ -142,7 +147,8 @@ def told(function: Function, conditions: Conditions, loops: list[Op]) -> tuple[T
     for number, op in enumerate(walk(function.body)):
         pair = divided(sums, op)
         result = sums.of(op.result) if pair is not None and pair in sums.pairs else None
-        place = None if result is None else conditions.factors(result, loops)
+        solved = pair is not None and result is not None and _is_solved(sums, pair, conditions)
+        place = conditions.factors(result, loops) if result is not None and solved else None
         if place is not None:
             found.append(Told(number, tuple((c, f) for c, f in place[0].items() if f), place[1]))
     return tuple(found)
