@@ -111,7 +111,7 @@ KERNELS = {
         }}""",
     ),
     "first_iteration_only": (
-        False,
+        True,
         f"""
         __global__ void k(double* y, const double* x, int n) {{
           __shared__ double s[8]; {HEAD}

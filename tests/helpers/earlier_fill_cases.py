@@ -95,7 +95,7 @@ AGAIN = {
     "parts of one array": Case(
         f"double *r = s + B; {TURNS} {{ if (!j || f[j + t]) {{ s[t] = x[j + t]; r[t] = z[j + t]; }} {SYNC}"
         f" {USE_BOTH} {SYNC} }} {END}",
-        {"s"},
+        {"s_0", "s_1"},
         (3, 8, 128),
         shared="extern __shared__ double s[];",
     ),

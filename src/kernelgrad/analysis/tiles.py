@@ -33,15 +33,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Earlier:
-    """How the cells are filled again that the fill of an iteration leaves out (see `autodiff/saving/earlier_fills`).
+    """How the cells are filled again that an iteration of a loop leaves out (see `autodiff/saving/earlier_fills`).
     `number`: of the iteration that is reversed, from zero. `guards`: conditions, and which way they must go, for an
-    iteration of the loop to come to the fill. `outside`: what is used from around the loop."""
+    iteration to come to the fill. `inductions`: of what the loop carries. `outside`: values from around the loop that
+    guards and fill use. `last`: for branches of the fill that are in no loop of it, pointers to which iteration took
+    them last."""
 
     loop: For | While
     number: Value
     guards: tuple[tuple[Value, bool], ...]
     inductions: Mapping[Value, Induction | Cycle]
     outside: tuple[Value, ...]
+    last: Mapping[int, Value]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +58,8 @@ class Tile:
     loads: frozenset[int]
     reads: tuple[Op, ...]  # operations of the block that read it
     inner: frozenset[int] = frozenset()  # loads of what is filled so far, in the operations that fill it
-    earlier: Earlier | None = None  # where it can be filled again although guards leave cells out
-    looks_back: bool = False  # and is
+    earlier: Earlier | None = None  # how to fill it again although guards leave cells out, if that can be done
+    looks_back: bool = False  # it is filled again so
 
     @property
     def ready(self) -> Op:

@@ -8,9 +8,9 @@ back from there, thread by thread, to that one, and stores what it stored:
     at = iteration; while (at >= 0 && !(j(at) + t < n)) --at;  if (at >= 0) K[t] = k[j(at) + t]; else K[t] = 0;
 
 Nothing need be known of what is read (rule 8). What must hold: a cell is stored by one thread, in one place, in all
-iterations (the launch decides, see `coverage.is_apart`), at an address that the loop does not change; guards and values
-come from its counters, and from memory that nothing writes; nothing else writes the tile, and no loop around this one
-runs it again.
+iterations (the launch decides, see `coverage.is_stored_apart`), at an address that the loop does not change; guards and
+values come from its counters, and from memory that nothing writes; nothing else writes the tile, and no loop around
+this one runs it again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ...ir.builder import Builder
 from ...ir.effects import OF_OPERANDS, is_clock
 from ...ir.ops import Block, Builtin, For, If, Load, Op, Store, Value, While
 from ...ir.traverse import blocks, operands, rebuild, walk
-from ...ir.types import BOOL, I64
+from ...ir.types import BOOL, I64, Pointer
 from .forward_code import Copier
 from .in_reverse import is_replaced
 from .plan import Plan
@@ -47,7 +47,7 @@ def find_earlier(again: Again, tile: Tile) -> Earlier | None:
     """How to fill a tile as it was, if its fill is of the kind."""
     if tile.barrier is None or tile.inner or not any(map(blocks, tile.fill)):
         return None
-    ways = _ways_in(tile.place)
+    ways = _loop_around(tile.place)
     if ways is None:
         return None
     loop, branches = ways
@@ -56,11 +56,16 @@ def find_earlier(again: Again, tile: Tile) -> Earlier | None:
     if not all(finding.is_known(cond) for cond, _ in guards) or not all(map(finding.is_fill, tile.fill)):
         return None
     number = again.numbers.setdefault(id(loop), Value(I64, "~iteration"))
-    again.structure.home[number] = again.structure.place(loop.body)
-    return Earlier(loop, number, guards, finding.inductions, tuple(finding.outside))
+    filling = (id(op) for op in tile.fill if isinstance(op, If))
+    last = {branch: again.last_filled.setdefault(branch, Value(_LAST, "~last")) for branch in filling}
+    again.structure.home.update(dict.fromkeys((number, *last.values()), again.structure.place(loop.body)))
+    return Earlier(loop, number, guards, finding.inductions, tuple(finding.outside), last)
 
 
-def _ways_in(place: Place) -> tuple[For | While, list[tuple[Value, bool]]] | None:
+_LAST = Pointer(I64, "local")
+
+
+def _loop_around(place: Place) -> tuple[For | While, list[tuple[Value, bool]]] | None:
     """The loop around a block, and the branches that lead to it from there; None if there is none, or another one
     around that."""
     branches = []
@@ -174,7 +179,7 @@ class _Finding:
         return all(not self.structure.is_inside(v, self.loop) and self.is_known(v) for v in found.needs)
 
     def is_constant(self, value: Value) -> bool:
-        """Whether a value is the same in all iterations, for the same thread and iterations of loops that fill."""
+        """Whether a value is loop-invariant, for the same thread and the same iterations of loops that fill."""
         if not self.structure.is_inside(value, self.loop):
             return True
         op = self.structure.definition.get(value)
@@ -221,7 +226,13 @@ class _Filling(Copier):
             super().if_(op, taping)
             return
         self.b.span = op.span.reversed()
-        at = self.last_entered((*self.earlier.guards, (op.cond, side is op.then)))
+        first, last = self.value(self.earlier.number), None
+        if id(op) in self.earlier.last:  # as far as a later iteration has gone back
+            last = self.value(self.earlier.last[id(op)])
+            first = self.b.apply("min", first, self.b.load(last))
+        at = self.last_entered((*self.earlier.guards, (op.cond, side is op.then)), first)
+        if last is not None:
+            self.b.store(last, at)
         with self.b.region() as entered:
             self.fill(op, side, at)
         with self.b.region() as never:
@@ -229,8 +240,8 @@ class _Filling(Copier):
         self.b.span = op.span.reversed().because(_LEFT)
         self.b.if_(self.is_iteration(at), entered.block(), never.block())
 
-    def last_entered(self, guards: Guards) -> Value:
-        """The last iteration in which the guards held, negative if they never did."""
+    def last_entered(self, guards: Guards, first: Value) -> Value:
+        """The last iteration in which the guards held, from a first one to go back from; negative if they never did."""
         with self.b.region() as test:
             tested = Value(I64, "~at")
             with self.b.region() as there:
@@ -241,8 +252,7 @@ class _Filling(Copier):
         with self.b.region() as step:
             at = Value(I64, "~at")
             before = self.b.apply("sub", at, self.b.constant(1, I64))
-        now = self.value(self.earlier.number)
-        (found,) = self.b.while_((now,), test.block((tested,), (back, tested)), step.block((at,), (before,)))
+        (found,) = self.b.while_((first,), test.block((tested,), (back, tested)), step.block((at,), (before,)))
         return found
 
     def is_missing(self, guards: Guards, iteration: _Iteration) -> Value:
@@ -268,10 +278,10 @@ class _Filling(Copier):
 
     def clear(self, op: If, side: Block) -> None:
         """Nobody has stored there yet: what was never stored is zero."""
-        nothing = _Nothing(self, self.value(self.earlier.number))
+        zeros = _Zeros(self, self.value(self.earlier.number))
         inside = [inner for inner in _nested(op) if isinstance(inner, Store | For)]
         places = [v for inner in inside for v in ((inner.ptr,) if isinstance(inner, Store) else operands(inner))]
-        nothing.copy(side, self.slice_for(op, places))
+        zeros.copy(side, self.slice_for(op, places))
 
 
 class _Iteration(Copier):
@@ -342,8 +352,8 @@ class _Iteration(Copier):
         return b.convert(b.apply("add", b.convert(self.value(loop.lower), I64), moved), arg.type, arg.name)
 
 
-class _Nothing(_Iteration):
-    """The same addresses, and nothing stored there."""
+class _Zeros(_Iteration):
+    """Zeros at the same addresses."""
 
     def used(self, op: Op) -> Iterable[Value]:
         return (op.ptr,) if isinstance(op, Store) else super().used(op)

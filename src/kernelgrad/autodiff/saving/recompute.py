@@ -39,6 +39,7 @@ class Again:
         self.tiles: dict[Value, Tile] = {}
         self.held: Mapping[int, Load] = {}
         self.numbers: dict[int, Value] = {}  # loop -> the number of the iteration that is reversed, where fills need it
+        self.last_filled: dict[int, Value] = {}  # If -> a pointer to the iteration that it filled a tile in last
 
     def tile_of(self, op: Op | None) -> Tile | None:
         """The tile that a load reads."""
@@ -164,7 +165,8 @@ def choose_tiles(again: Again, refill: bool, looks_back: Collection[str] = ()) -
 
 
 def _look_back(again: Again, names: Collection[str]) -> None:
-    """`names`: tiles that are filled again by what earlier iterations left, or not at all."""
+    """Says of each how it can be filled again where guards leave cells out. `names`: those of which that is asked; they
+    are no tiles if it cannot be."""
     for root, tile in list(again.tiles.items()):
         if tile.barrier is None or tile.stays:
             continue

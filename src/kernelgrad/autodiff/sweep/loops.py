@@ -81,8 +81,22 @@ def _inductions(sweep: Sweep, op: For | While, iteration: Value) -> dict[Value, 
     return found
 
 
+def _remembered_fills(sweep: Sweep, op: For | While) -> dict[Value, Value]:
+    """Variables with the iterations that filled tiles last, as far as the reverse has gone back for them: it does so no
+    more (see `saving/earlier_fills`)."""
+    found: dict[Value, Value] = {}
+    for tile in (tile for used in sweep.plan.refilled.values() for tile in used):
+        if tile.looks_back and tile.earlier is not None and tile.earlier.loop is op:
+            for last in tile.earlier.last.values():
+                if last not in found:
+                    found[last] = sweep.b.alloca(I64, "~last_filled")
+                    sweep.b.store(found[last], sweep.b.constant((1 << 63) - 1, I64))
+    return found
+
+
 def _backward_loop(sweep: Sweep, op: For | While, last: Value, end: Value, index: Value, known: object) -> None:
     """Runs the reverse of the body from the last iteration to the first, carrying the carried values' adjoints."""
+    remembered = _remembered_fills(sweep, op) if id(op) in sweep.plan.numbers else {}
     args = op.body.args[1:] if isinstance(op, For) else op.body.args
     carried = [k for k, arg in enumerate(args) if arg in sweep.activity or op.results[k] in sweep.activity]
     types = {k: adjoint_type(args[k].type) for k in carried}
@@ -95,7 +109,7 @@ def _backward_loop(sweep: Sweep, op: For | While, last: Value, end: Value, index
         seeds = [(op.body.results[k], adjoint) for k, adjoint in given.items()]
         place = sweep.structure.place(op.body)
         with nullcontext() if sweep.tests is None else sweep.tests.loop(op, index):
-            sweep.reverse_block(place, seeds, known())  # type: ignore[operator]
+            sweep.reverse_block(place, seeds, {**known(), **remembered})  # type: ignore[operator]
         for k in carried:
             following = sweep.adjoints.get(args[k]) if args[k] in sweep.adjoints else zero(sweep.b, types[k])
             sweep.b.store(running[k], following)
