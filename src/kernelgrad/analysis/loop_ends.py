@@ -39,7 +39,7 @@ class GoingOn:
                 self._learn(arg, truth != (op.fn == "not"))
 
     def truth(self, value: Value) -> bool | None:
-        """What a bool of the body is then, where that is certain."""
+        """What a bool of the body is, given that another iteration follows; None where that is not certain."""
         if value in self._values:
             return self._values[value]
         op = self.definition.get(value)

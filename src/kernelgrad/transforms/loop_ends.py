@@ -1,4 +1,4 @@
-"""What a loop carries into an iteration that does not come, and nobody uses afterwards, may be anything.
+"""What a loop carries on may be anything where it ends, if nobody uses what it ends with.
 
     while (go) { ...; i = broke ? i : i + 1; go = !broke && i < n; }      i = i + 1
 
@@ -28,7 +28,7 @@ def run(function: Function, module: Module) -> Function:
         for op in block.ops:
             op = descend(op, rewritten)
             if isinstance(op, While) and is_rotated(op):
-                chosen = _chosen(op, [r for r in op.results if not used.get(r)], GoingOn(op, definition))
+                chosen = _simplified(op, [r for r in op.results if not used.get(r)], GoingOn(op, definition))
                 found = found or chosen is not op
                 op = chosen
             ops.append(op)
@@ -40,11 +40,11 @@ def run(function: Function, module: Module) -> Function:
     return rotate.run(simplify.run(with_body(function, body), module), module)
 
 
-def _chosen(loop: While, unused: list[Value], going_on: GoingOn) -> While:
+def _simplified(loop: While, unused: list[Value], going_on: GoingOn) -> While:
     results = list(loop.body.results)
     for k, result in enumerate(loop.results):
         if k and result in unused:
-            results[k] = _value(results[k], going_on)
+            results[k] = _where_it_goes_on(results[k], going_on)
     if tuple(results) == loop.body.results:
         return loop
     return replace(loop, body=Block(loop.body.args, loop.body.ops, tuple(results)))
@@ -55,11 +55,11 @@ def _is_whole(value: Value) -> bool:
     return isinstance(value.type, Scalar) and not value.type.is_float
 
 
-def _value(value: Value, going_on: GoingOn) -> Value:
-    """What it is where the loop goes on."""
+def _where_it_goes_on(value: Value, going_on: GoingOn) -> Value:
+    """The side of a choice that is taken there."""
     op = going_on.definition.get(value)
     if isinstance(op, Apply) and op.fn == "select" and _is_whole(value):
         truth = going_on.truth(op.args[0])
         if truth is not None:
-            return _value(op.args[1] if truth else op.args[2], going_on)
+            return _where_it_goes_on(op.args[1] if truth else op.args[2], going_on)
     return value

@@ -129,7 +129,7 @@ class Intervals:
         back = dict(zip(loop.body.args, loop.before.results[1:], strict=True))
         step = self._step(result, arg, back)
         if step is None:
-            if self.of(init)[0] >= 0 and self._is_part(result, arg, back):
+            if self.of(init)[0] >= 0 and self._is_divided(result, arg, back):
                 self._narrow(arg, (0, self.of(init)[1]))
             return
         least, most = _limits(arg.type)
@@ -159,7 +159,7 @@ class Intervals:
         least, most = self.of(right if is_signed else self._plain(right))
         return Step(least, most, is_signed) if op.fn == "add" else Step(-most, -least, is_signed)
 
-    def _is_part(self, result: Value, arg: Value, back: dict[Value, Value]) -> bool:
+    def _is_divided(self, result: Value, arg: Value, back: dict[Value, Value]) -> bool:
         """Whether the next value is this one, divided: `d /= 2`, `d >>= 1`."""
         op = self._definitions.get(self._plain(result))
         if not isinstance(op, Apply) or op.fn not in ("shr", "div") or not self._is_again(op.args[0], arg, back):

@@ -11,7 +11,7 @@ from ..structure import Structure, carried_as
 
 
 def least_of(bound: Value, structure: Structure) -> list[Value]:
-    """What a bound is the least of: each is one, though not where anything ends."""
+    """The operands of a minimum: each of them is an upper bound, too, if not the exact one."""
     op = structure.definition.get(bound)
     if not isinstance(op, Apply) or op.fn != "min":
         return []
