@@ -22,6 +22,7 @@ GATHERED = {
     "times itself": f"{INSIDE} v[i] = v[i] * v[i] * (u[i - 1] + u[i + 1]);",
     "read twice": f"{INSIDE} {{ T a = v[i], b = v[i] * u[i + 1]; v[i] = a * b + u[i - 1]; }}",
     "stored in a branch": f"{I} if (i < n - 1) {{ T a = v[i]; if (w[i] > 0) v[i] = a * u[i] + u[i + 1]; }}",
+    "sum": f"{I} if (i < n - 1) {{ v[i] = 0; for (int k = 0; k < 2; ++k) v[i] += u[i + k]; }}",
     "two elements": f"{I} if (i < n / 2 - 1) {{ v[2 * i] += u[i] * u[i + 1]; v[2 * i + 1] -= u[i + 1]; }}",
 }
 OTHERS = {
@@ -34,7 +35,6 @@ NOT = {
     "read after": f"{INSIDE} {{ v[i] = u[i - 1] + u[i + 1]; v[i] = v[i] * u[i]; }}",
     "read at the end": f"{I} if (i < n - 1) {{ v[i] = u[i] * u[i + 1]; if (v[i] > 0) v[n + i] = v[i] * u[i]; }}",
     "loop": f"{I} for (int k = 0; k < 3; ++k) if (i < n - 1) v[i] = v[i] * u[i] + u[i + 1];",
-    "sum": f"{I} if (i < n - 1) {{ v[i] = 0; for (int k = 0; k < 2; ++k) v[i] += u[i + k]; }}",
     "guarded in a loop": f"{I} for (int k = 0; k < 3; ++k) if (i < n - 1) {{ T a = v[i];"
     " if (k == 1) v[i] = a * u[i + 1]; else v[n + 3 * i + k] = a * u[i]; }",
     "behind a barrier": f"{I} int t = threadIdx.x; if (i < n) v[i] = u[i] * v[i]; __syncthreads();"

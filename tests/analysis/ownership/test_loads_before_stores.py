@@ -37,9 +37,10 @@ HAS_REVERSE = {
     "by another pointer": f"{HEAD} {{ {INDEX} double w = g[i], *q = p; *(q + i) = w * p[i]; p[i] = p[i] * p[i]; }}",
 }
 
+MEET = "__syncthreads();"  # or a register has the element while the loop runs
 NEEDS_SPLIT = {
     "a fence": (f"{HEAD} {{ {INDEX} double v = p[i]; __threadfence_block();\n p[i] = v * v * g[i]; }}", 2),
-    "loop": (f"{HEAD} {{ {INDEX} for (int j = 0; j < 3; j++)\n p[i] = p[i] * p[i] * g[i]; }}", 2),
+    "loop": (f"{HEAD} {{ {INDEX} for (int j = 0; j < 3; j++) {{\n p[i] = p[i] * p[i] * g[i]; {MEET} }} }}", 2),
     "the one before": (
         f"{HEAD} {{ if (threadIdx.x) return;\n for (int i = 1; i < n; i++)\n p[i] = p[i] * p[i - 1] * g[i]; }}",
         3,

@@ -80,3 +80,26 @@ def test_choices(name: str) -> None:
     kernel.check(1, 64, *expected, numbers[1])
     np.testing.assert_array_equal(found[0], expected[0])
     np.testing.assert_array_equal(*numbers)
+
+
+def test_the_forward_of_a_split() -> None:
+    """In which the blended address is that of a gather, too."""
+    kernel = kg.compile("""__global__ void k(double *y, const double *x, const double *z, const int *f, int n) {
+        __shared__ double s[8], r[8];
+        int t = threadIdx.x, b = 0;
+        double a = 0, p = 1;
+        for (int j = 0; j < n; ++j) {
+            b = 1 - b;
+            if (!j || f[j + t]) { s[t] = b ? x[j] : z[j + t]; r[t] = x[j + t]; }
+            __syncthreads();
+            for (int q = 0; q < 8; ++q) { p = 0.5 * p + 0.3 * sin(s[q] * r[q]); a += s[q] * p; }
+            __syncthreads();
+        }
+        y[t] = a * p;
+    }""")["k"]
+    rng = np.random.default_rng(17)
+    x, z, f = *rng.uniform(0.5, 1.5, (2, 64)), rng.integers(0, 3, 64).astype(np.int32)
+    found, expected = np.zeros(8), np.zeros(8)
+    kernel.check(1, 8, expected, x, z, f, 17)
+    kg.split(kernel, "y, x, z")[0][1, 8](found, x, z, f, 17)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
