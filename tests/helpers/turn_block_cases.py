@@ -179,6 +179,14 @@ STAYS = {
         (150, 150, 150),
         (63,),
     ),
+    "what all turns read": Case(
+        "int i = blockIdx.x * blockDim.x + threadIdx.x; for (int j = 0; j < h; ++j) { double s = 0;"
+        " for (int k = 0; k < 4; ++k) s += w[4 * j + k] * x[k * n + i]; y[j * n + i] = tanh(s); }",
+        (64, 128),
+        (4 * 8192, 4 * 8192, 16),
+        (4, 8192),
+        params=TWO,
+    ),
     "until it is found": Case(
         f"{STRIDES} {{ if (w[i] > 1.4) break; if (i < n - 1) y[i] = x[i] * x[i + 1]; }}",
         (2, 32),

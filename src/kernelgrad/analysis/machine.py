@@ -45,6 +45,7 @@ BUSY_THREADS = 256  # of a multiprocessor, that keep memory busy if each has man
 LOOP_SUMS = 16  # registers that sums of one loop may take
 ONLY_SUMS = 32  # the same of a gradient that does nothing but sum up
 ATOMIC_INSTRUCTIONS = 44  # of a thread, that pass while memory does one atomic addition
+MEMORY_BYTE = 6  # operations of a thread, that pass while memory moves a byte
 COPIES = 256  # of a small adjoint that very many threads add to
 MOST_COPIES = 1024  # the threads that add them up are a block
 

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 from ...analysis.access.affine import Shape
+from ...analysis.access.executions import Executions
 from ...analysis.block_interpreter.threads import Numbers, Threads
+from ...analysis.machine import WARP
 from ...analysis.trip_counts import Amount, Trips
 from ...deep import deeply
 from ...ir.builder import Builder
@@ -37,9 +39,14 @@ def planned_work(prepared: Prepared, shape: Shape | None, known: Callable[[Any],
 
 
 @deeply
-def planned_traffic(prepared: Prepared, shape: Shape | None, known: Callable[[Any], Any]) -> Traffic:
-    """The same of a thread, with its bytes by what is done to them."""
+def planned_traffic(
+    prepared: Prepared, shape: Shape | None, known: Callable[[Any], Any], merging: bool = False
+) -> Traffic:
+    """The same of a thread, with its bytes by what is done to them. `merging`: lanes of a warp that add to the same
+    element do so once."""
     counter = _PlanCounter(prepared)
+    if merging and shape is not None:
+        counter.sums = Executions(counter.structure, shape, known)
     sample = Sample(shape, counter.structure, known)
     found = counter.block(prepared.function.body, np.ones(sample.count), sample)
     return plus(found, _numbers(prepared))
@@ -58,6 +65,7 @@ class _PlanCounter(Counter):
         self.structure, self.memory, self.activity = prepared.structure, prepared.memory, prepared.activity
         self.trips = Trips(prepared.function, prepared.structure)
         self.executed = Executed(prepared)
+        self.sums: Executions | None = None  # where lanes that add to the same element count once
         self.uses: Multiset[Value] = Multiset()
         for op in self.structure.definition.values():
             if isinstance(op, Apply) and self.plan.has_adjoint(op):
@@ -102,10 +110,15 @@ class _PlanCounter(Counter):
         if how.is_logged(op) or id(op) in how.deferred:
             return plus(self.touched(op.ptr, size, weight, WRITTEN), self.touched(op.ptr, 8, weight, WRITTEN))
         if how.is_atomic(op):
-            return self.touched(op.ptr, 2 * size, weight, ATOMIC)
+            return self.touched(op.ptr, 2 * size, weight / WARP if self.is_merged(op) else weight, ATOMIC)
         if id(op) in how.writes:
             return self.touched(op.ptr, size, weight, WRITTEN)
         return self.touched(op.ptr, size, weight, READ, WRITTEN)
+
+    def is_merged(self, op: Load) -> bool:
+        if self.sums is None or id(op) not in self.prepared.accumulation.together:
+            return False
+        return all(self.sums.address(op.ptr, root) is not None for root in self.memory.of(op.ptr))
 
     def taken(self, op: Store, weight: Numbers) -> Traffic:
         """The adjoint of what was stored, which is then zero."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ... import pipeline
 from ...analysis.access.affine import BytesOf, Sums
 from ...analysis.access.executions import Executions, executions
-from ...analysis.machine import ATOMIC_INSTRUCTIONS
+from ...analysis.machine import ATOMIC_INSTRUCTIONS, MEMORY_BYTE
 from ...analysis.ownership.exclusive import Place
 from ...analysis.ownership.private import places_of
 from ...analysis.ownership.read_first import is_read_first
@@ -52,7 +52,6 @@ _MOST_OPERATIONS = 8000  # that a gather may begin with: a stencil of 27 weighte
 _MOST_AGAIN = 4
 _FEWEST_USES = 3  # of a value that is staged
 _STAGING = 24  # what an execution must save by it
-_STREAMED = 6  # for a byte of memory that the gather alone reads for an element
 _MOST_STAGED = 1 << 31  # bytes, of values as large as they come
 _BLOCKS = ((WIDTH,), (32, 8), (32, 8, 1))
 _NARROW = 8  # threads along an axis
@@ -135,7 +134,7 @@ class Gathers:
                 gathers.append((replace(chosen[0], writes=writes), box))
         found = self._paying(gathers, key, own, finder, options.deterministic)
         if not _read_inputs(prepared) <= found.keys():  # the gradient's own launch reads everything once more
-            found = self._paying(gathers, key, own, finder, options.deterministic, _STREAMED)
+            found = self._paying(gathers, key, own, finder, options.deterministic, MEMORY_BYTE)
         return tuple(found[gather.name] for gather, _ in gathers if gather.name in found)
 
     def _suited(

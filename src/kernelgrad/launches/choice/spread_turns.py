@@ -4,7 +4,9 @@ input's elements each collect their adjoints from their neighbours (`gathers`).
     for (int i = blockIdx.x * 256 + threadIdx.x; i < n; i += 256 * blocks) y[i] = x[i - 1] + x[i] + x[i + 1];
 
 Who reads x[j] is one thread or another, in some turn: in the larger grid, simply threads side by side. So where a
-gradient would add to memory atomically, the larger launch is planned, too, and taken if it has gathers and adds less.
+gradient would add to memory atomically, the larger launch is planned, too, and taken if it has gathers, adds less and
+costs less. What all turns of a thread read (`x[k * n + i]` in turns that are rows of weights) is in its registers or
+near them as long as these follow each other; blocks of their own read it from memory again.
 
 The turns must have nothing to do with each other. Each carries sums of its number alone; the numbers that it tests do
 not come round; all that is written is written in the loops, each element once and by one turn; and what is written is
@@ -22,11 +24,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...analysis import roots, structure
 from ...analysis.access.affine import Affine, Basis, Known, Shape
 from ...analysis.access.executions import Executions
+from ...analysis.machine import ATOMIC_INSTRUCTIONS, MEMORY_BYTE
 from ...analysis.ownership.exclusive import is_shared
 from ...analysis.ownership.private import places_of
 from ...analysis.ownership.read_first import is_read_first
 from ...analysis.ownership.single_stores import is_stored_once
 from ...autodiff.accumulate.fewer_blocks import INDICES
+from ...autodiff.costs.read_again import read_again
 from ...ir.effects import PURE
 from ...ir.ops import Alloca, Block, Builtin, For, Function, If, Load, Op, Store, Value, While
 from ...ir.traverse import uses, walk
@@ -37,7 +41,7 @@ from ...runtime.integers import Extents, KnownLaunch, Looking
 from ...schedule.rows.turns import TurnSums
 from ...transforms import invariant, simplify
 from ...transforms.turn_blocks import Loop, Spread, TurnAxis, TurnBlocks, loops_of, spread, stays_within, steps_of
-from .without_tiles import estimated
+from .without_tiles import Estimate, estimated
 
 if TYPE_CHECKING:
     from .forms import Forms
@@ -76,7 +80,7 @@ class LargerLaunches:
         if larger is None:
             return None
         forms = self._forms(larger.how)
-        return (forms, larger.grid) if self._pays(forms, launch, larger.grid, known) else None
+        return (forms, larger.grid) if self._pays(forms, launch, larger, known) else None
 
     def _forms(self, how: TurnBlocks) -> Forms:
         """The forms of the kernel for larger launches."""
@@ -88,12 +92,27 @@ class LargerLaunches:
             self._made[how] = self.forms.of_kernel(own)
         return self._made[how]
 
-    def _pays(self, forms: Forms, launch: KnownLaunch, grid: Extents, known: Looking) -> bool:
-        larger = launch._replace(grid=grid)
+    def _pays(self, forms: Forms, launch: KnownLaunch, made: Larger, known: Looking) -> bool:
+        larger = launch._replace(grid=made.grid)
         variant = forms.unrefused(larger)
         if variant is None or not variant.options.facts.gathered or variant.places:
             return False
-        return estimated(forms, larger, known).atomics < estimated(self.forms, launch, known).atomics
+        many, few = (estimated(*own, known, merging=True) for own in ((forms, larger), (self.forms, launch)))
+        if many.atomics >= few.atomics:
+            return False
+        shape = Shape(made.grid, launch.block)
+        again = read_again(forms.kernel.function, shape, turns_of(made.how), known)
+        return many.operations + MEMORY_BYTE * again + _cost(many) < few.operations + _cost(few)
+
+
+def turns_of(how: TurnBlocks) -> frozenset[int]:
+    """The axes along which nothing lies but turns."""
+    return frozenset(axis.axis for _, axis in how.loops if not axis.continues)
+
+
+def _cost(found: Estimate) -> float:
+    """Of the atomic additions, in operations: 8 bytes are one of a float."""
+    return ATOMIC_INSTRUCTIONS * found.atomics / 8
 
 
 def _may_gather(variant: Variant) -> bool:

@@ -111,7 +111,8 @@ class Estimate(NamedTuple):
         return self.operations < other.operations and self.atomics <= other.atomics
 
 
-def estimated(forms: Forms, launch: KnownLaunch, known: Looking) -> Estimate:
+def estimated(forms: Forms, launch: KnownLaunch, known: Looking, merging: bool = False) -> Estimate:
+    """`merging`: what all lanes of a warp add to is added to once."""
     variant, shape = forms.for_launch(launch), Shape(launch.grid, launch.block)
     for value in forms.chooser(launch).relevant.parts:
         known(value)
@@ -119,7 +120,7 @@ def estimated(forms: Forms, launch: KnownLaunch, known: Looking) -> Estimate:
     prepared = variant.derivative.prepared
     if is_idle(prepared):
         return Estimate(gathers, 0)
-    found = planned_traffic(prepared, shape, known)
+    found = planned_traffic(prepared, shape, known, merging)
     atomics = rough_work({ATOMIC: found.get(ATOMIC, Amount())}, shape).moved
     return Estimate(gathers + rough_work(found, shape).operations, atomics)
 
