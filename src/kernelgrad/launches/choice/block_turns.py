@@ -126,7 +126,7 @@ def candidates(variant: Variant, launch: KnownLaunch, known: Looking) -> Iterato
     found = []
     for axis in (k for k in range(3) if launch.grid[k] > 1 and not variant.places):
         chosen = _started([_Place.of(place, axis) for place in (*added, *gathered)], axis, launch)
-        if chosen is not None and all(_stays(place, axis, chosen[1]) for place in gathered):
+        if chosen is not None and all(_stays(place, axis, chosen[1]) or _is_lanes(place) for place in gathered):
             found.append((-chosen[0], Smaller(axis, chosen[1])))
     yield from (smaller for _, smaller in sorted(found))
 
@@ -135,6 +135,11 @@ def _stays(place: Affine | None, axis: int, blocks: int) -> bool:
     """Whether an address is the same in all turns of a block: what is gathered otherwise is summed in a register."""
     each = None if place is None else period(place, axis)
     return each is not None and blocks % each == 0
+
+
+def _is_lanes(place: Affine | None) -> bool:
+    """Whether the lanes of a warp are there together, so that one adds for all: that is no dearer than a gather."""
+    return _Place.of(place, 0).weight < 1
 
 
 class _Place(NamedTuple):
