@@ -155,3 +155,30 @@ def test_multiples_that_say_nothing_of_a_thread(name: str, plan: str) -> None:
         kg.gradient(kernel, "y, x", primal=False, keep="y")[(2, 4), (8, 4)](np.zeros(256), x, seed, d_x)
     kg.jvp(kernel, "y, x")[(2, 4), (8, 4)](np.zeros(256), x, moved, tangent)
     np.testing.assert_allclose(d_x @ tangent, seed @ moved, rtol=1e-12, atol=1e-12)
+
+
+# Quotients that are digits of the thread's index, too.
+DIGITS = {
+    "every other row": "int r = i / 4; if (i < n && r % 2 == 0) y[i] = x[r / 2 * 4 + i % 4];",
+    "by a product": "int h = i / 4 / 2; if (i < n && h * 2 == i / 4) y[i] = x[h * 4 + i % 4];",
+    "every other block": "if (i < n && blockIdx.x % 2 == 0) y[i] = x[blockIdx.x / 2 * blockDim.x + threadIdx.x];",
+    "by an argument": "int a = i / 6; if (i < n && a % s == 0) y[i] = x[i % 6 + a / s * 6];",
+    "with a neighbour": "int r = i / 4, q = r / 2 * 4 + i % 4; if (i < n && r % 2 == 0) y[i] = x[q] * x[q + 1];",
+    "twice": "int r = i / 4; if (i < n && r % 4 == 0) y[i] = x[r / 4 * 4 + i % 4] + x[r / 2 * 4 + i % 4];",
+}
+
+
+@pytest.mark.parametrize("launch", [(3, 6), (4, 10), (2, 20), (1, 24), (3, 8), (8, 33), (2, 32)])
+@pytest.mark.parametrize("plan", ["as launched", "gathered", "gathered as on a GPU", "gathered and staged"])
+@pytest.mark.parametrize("name", DIGITS)
+def test_digits_of_a_thread(name: str, plan: str, launch: tuple[int, int]) -> None:
+    kernel = kg.compile(f"""__global__ void k(double *y, const double *x, int n, int s) {{
+        int i = blockIdx.x * blockDim.x + threadIdx.x; {DIGITS[name]} }}""")["k"]
+    size = launch[0] * launch[1]
+    rng = np.random.default_rng(1)
+    x, tangent, seed, moved = *rng.uniform(-1, 1, (2, size + 8)), rng.uniform(-1, 1, size), np.zeros(size)
+    d_x = np.zeros(size + 8)
+    with forced(plan):
+        kg.gradient(kernel, "y, x", primal=False, keep="y")[launch](np.zeros(size), x, size, 3, seed, d_x)
+    kg.jvp(kernel, "y, x")[launch](np.zeros(size), x, size, 3, moved, tangent)
+    np.testing.assert_allclose(d_x @ tangent, seed @ moved, rtol=1e-12, atol=1e-12)

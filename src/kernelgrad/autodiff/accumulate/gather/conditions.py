@@ -52,8 +52,9 @@ class Conditions:
         factors, const = self._loop_factors(sum_, loops), sum_.const
         if factors is None:
             return None
+        rest = Affine(0, tuple(term for term in sum_.terms if term[0] not in self.quotients))
         for axis, digits in enumerate(self.axes):
-            for span, times in spans_in(sum_, axis, self.sums.shape).items():
+            for span, times in spans_in(rest, axis, self.sums.shape).items():
                 found = digits.factors(span)
                 if found is None:
                     return None
@@ -69,7 +70,8 @@ class Conditions:
 
     def inside_digit(self, sum_: Affine) -> tuple[int, int, int, int | None] | None:
         """The axis and the digit of whose value a sum is a digit, and which (see `AxisDigits.inside`)."""
-        if sum_.const or self._loop_factors(sum_, []) is None:
+        solved = any(basis in self.quotients for basis, _ in sum_.terms)
+        if sum_.const or solved or self._loop_factors(sum_, []) is None:
             return None
         spans = [(axis, *item) for axis in range(3) for item in spans_in(sum_, axis, self.sums.shape).items()]
         if len(spans) != 1 or spans[0][2] != 1:
