@@ -19,8 +19,8 @@ def wrapped_index(sums: Sums, index: Value, root: Value, size: int) -> Affine | 
     """An index of elements of so many bytes. In 64 bits, what comes round is the same address; in 32, it is behind the
     end of a buffer that is no larger."""
     op = sums.structure.definition.get(index)
-    if isinstance(op, Apply) and op.fn == "convert" and isinstance(op.args[0].type, Scalar):
-        index = op.args[0] if op.args[0].type.kind == "uint" else index
+    if isinstance(op, Apply) and op.fn == "convert" and _is_whole(op.args[0].type, index.type):
+        index = op.args[0]
     type = index.type
     if not isinstance(type, Scalar) or type.kind != "uint" or type.bits not in (32, 64):
         return None
@@ -58,6 +58,13 @@ def as_signed(sums: Sums, value: Value, type: Type) -> Affine | None:
 
 def _has_sign(value: Value, bits: int) -> bool:
     return isinstance(value.type, Scalar) and value.type.kind == "int" and value.type.bits == bits
+
+
+def _is_whole(source: Type, type: Type) -> bool:
+    """Whether an unsigned number is converted with all of its bits."""
+    return (
+        isinstance(source, Scalar) and isinstance(type, Scalar) and source.kind == "uint" and source.bits <= type.bits
+    )
 
 
 def _bytes(sums: Sums, root: Value) -> float:
