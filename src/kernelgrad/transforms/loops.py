@@ -3,7 +3,8 @@
 Expects simplified IR. A loop counts when its condition is one comparison of a carried integer with a value from
 outside, each iteration adds the same constant to it, and the condition's block does nothing else. Arithmetic there
 that depends on the outside alone moves in front of the loop, and so do loads where the loop changes nothing. `<=` and
-`>=` bounds are shifted by one, which only signed types (whose overflow C++ forbids) and constants allow. The counter's
+`>=` bounds are shifted by one, which only signed types (whose overflow C++ forbids) and constants allow. Where what is
+compared is the carried integer and a constant, `z + 1 < n`, the loop counts that sum. The counter's
 value after the loop is known for steps of one; a loop that needs it for others, and any other loop, stays a `While`.
 """
 
@@ -48,12 +49,14 @@ def run(function: Function, module: Module) -> Function:
 
 @dataclass(frozen=True)
 class _Counter:
-    """Carried value `index` is compared (as the type of `bound`) by `fn` with `bound` and grows by `step`."""
+    """Carried value `index`, with `more` added, is compared (as the type of `bound`) by `fn` with `bound`, and grows by
+    `step`."""
 
     index: int
     fn: str
     bound: Value
     step: int
+    more: int
     hoisted: tuple[Op, ...]
 
 
@@ -85,21 +88,23 @@ class _Counted:
         if condition is None or condition.fn not in _FLIPPED or not _forwards_only(loop.before):
             return None
         left, right = condition.args
+        self.note_constants(hoisted)
         for value, bound, fn in ((left, right, condition.fn), (right, left, _FLIPPED[condition.fn])):
             found = self.counter(loop, kept, value, bound, fn)
             if found is not None:
-                index, step = found
-                self.note_constants(hoisted)
-                counter = _Counter(index, fn, bound, step, hoisted)
+                counter = _Counter(found[0], fn, bound, *found[1:], hoisted)
                 return counter if self.fits(loop, counter) else None
         return None
 
-    def counter(self, loop: While, kept: list[Op], value: Value, bound: Value, fn: str) -> tuple[int, int] | None:
-        """The carried value compared and its step, if the comparison and at most a conversion is all there is."""
-        expected = 1
-        widened = _last_defined(kept[:-1], value)
-        if widened is not None and widened.fn == "convert":
-            value, expected = widened.args[0], 2
+    def counter(self, loop: While, kept: list[Op], value: Value, bound: Value, fn: str) -> tuple[int, int, int] | None:
+        """The carried value compared, its step and what is added to it, if the comparison and at most a conversion, or
+        that addition, is all there is."""
+        expected, more = 1, 0
+        before = _last_defined(kept[:-1], value)
+        if before is not None and before.fn == "convert":
+            value, expected = before.args[0], 2
+        elif before is not None and fn != "ne" and (added := self.added(before)) is not None:
+            (value, more), expected = added, 2
         inside = {v for op in kept for v in op.results} | set(loop.before.args)
         if len(kept) != expected or bound in inside or value not in loop.before.args:
             return None
@@ -108,8 +113,18 @@ class _Counted:
         if step is None or step == 0 or not isinstance(value.type, Scalar):
             return None
         if fn == "ne":
-            return (index, step) if step in (1, -1) else None
-        return (index, step) if (step > 0) == _UPWARDS[fn] else None
+            return (index, step, more) if step in (1, -1) else None
+        return (index, step, more) if (step > 0) == _UPWARDS[fn] else None
+
+    def added(self, op: Apply) -> tuple[Value, int] | None:
+        """To a value, a constant."""
+        if op.fn not in ("add", "sub"):
+            return None
+        left, right = op.args
+        if op.fn == "add" and left in self.constants:
+            left, right = right, left
+        more = self.constants.get(right)
+        return None if more is None else (left, more if op.fn == "add" else -more)
 
     def step(self, loop: While, index: int) -> int | None:
         """What is added to a carried value in each iteration."""
@@ -169,7 +184,7 @@ class _Counted:
             b.add(op)
         counter = self.narrowed(b, loop, counter)
         type = counter.bound.type
-        lower = b.convert(loop.inits[counter.index], type)
+        lower = self.moved(b, b.convert(loop.inits[counter.index], type), counter.more)
         upper = self.upper(b, counter)
         others = [k for k in range(len(loop.inits)) if k != counter.index]
         with b.region() as region:
@@ -218,8 +233,10 @@ class _Counted:
     ) -> tuple[Value, list[Value], dict[Value, Value]]:
         """The body's arguments, and what stands for the While's: the counter may be narrower than the bound."""
         source = loop.before.args[counter.index]
-        iv = Value(counter.bound.type, source.name)
+        iv = Value(counter.bound.type, None if counter.more else source.name)
         narrow = iv if source.type == iv.type else b.apply("convert", iv, type=source.type, name=source.name)
+        if counter.more:
+            narrow = self.moved(b, iv, -counter.more, source.name)
         fresh = {k: Value(loop.before.args[k].type, loop.before.args[k].name) for k in others}
         fresh[counter.index] = narrow
         handed_on = zip(loop.body.args, loop.before.results[1:], strict=True)
@@ -229,7 +246,19 @@ class _Counted:
     def final(self, b: Builder, loop: While, counter: _Counter, lower: Value, upper: Value) -> Value:
         """The counter's value after the loop, for a step of one."""
         value = upper if counter.fn == "ne" else b.apply("max" if counter.step > 0 else "min", lower, upper)
-        return b.convert(value, loop.inits[counter.index].type)
+        return b.convert(self.moved(b, value, -counter.more), loop.inits[counter.index].type)
+
+    def moved(self, b: Builder, value: Value, by: int, name: str | None = None) -> Value:
+        """Constants are added up."""
+        if by == 0:
+            return value
+        assert isinstance(value.type, Scalar)
+        known = self.constants.get(value)
+        if known is not None and known + by in range(limits(value.type)[0], limits(value.type)[1] + 1):
+            return b.constant(known + by, value.type)
+        bits = value.type.bits
+        number = by if value.type.kind == "int" else by % (1 << bits)
+        return b.apply("add", value, b.constant(number, value.type), name=name)
 
 
 def _forwards_only(before: Block) -> bool:
