@@ -135,7 +135,7 @@ def _is_injective(
     happen."""
     if not accesses:
         return True
-    accesses, steps = _aligned(accesses)
+    accesses, steps = _aligned(_from_the_other_end(accesses))
     threads = thread_digits(sums, own_block) - fixed
     shared = {basis: c for basis, c in _thread_terms(accesses[0]).items() if basis not in fixed}
     guards = set.intersection(*(access.guards for access in accesses))
@@ -175,6 +175,16 @@ def _statement_digits(starts: list[int]) -> list[Digit]:
         apart = math.gcd(*(start - min(starts) for start in starts))
         steps = [(apart, (max(starts) - min(starts)) // apart + 1)] if apart else []
     return [Digit(None, step, count) for step, count in steps]
+
+
+def _from_the_other_end(accesses: list[Access]) -> list[Access]:
+    """The same, seen from there, if all count down, as `x[n - 1 - i]` does: apart are those that are apart so."""
+    if any(c > 0 for access in accesses for _, c in access.address.terms):
+        return accesses
+    return [
+        Access(Affine(-a.address.const - a.size, tuple((b, -c) for b, c in a.address.terms)), a.size, a.guards)
+        for a in accesses
+    ]
 
 
 def _aligned(accesses: list[Access]) -> tuple[list[Access], dict[int, Basis]]:
