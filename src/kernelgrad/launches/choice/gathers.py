@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -51,7 +52,7 @@ from .staging import staged_numbers
 _MOST_OPERATIONS = 8000  # that a gather may begin with: a stencil of 27 weighted points has 2,600
 _MOST_AGAIN = 4
 _FEWEST_USES = 3  # of a value that is staged
-_STAGING = 24  # what an execution must save by it
+_STAGING = 24  # what an execution must save by it, where a thread has no more than the fewest uses
 _MOST_STAGED = 1 << 31  # bytes, of values as large as they come
 _BLOCKS = ((WIDTH,), (32, 8), (32, 8, 1))
 _NARROW = 8  # threads along an axis
@@ -176,9 +177,10 @@ class Gathers:
             for gather, box in gathers:
                 forms = (gather, *self._staged(gather, key, sums, finder.uses[gather.name], staged))
                 reading = byte * finder.streamed[gather.name] * gather.span
-                paying = [form for form in forms if self._pays(form, box, key, sums, at_any_cost, reading)]
+                cost = partial(self._cost, box=box, key=key, sums=sums, uses=finder.uses[gather.name])
+                paying = [form for form in forms if self._pays(form, key, sums, cost, at_any_cost, reading)]
                 if paying and gather.name not in found:
-                    best = min(paying, key=lambda form: self._cost(form, box, key, sums))
+                    best = min(paying, key=cost)
                     found[gather.name] = Chosen(best, box, key)
                     staged.update(best.staged)
         return found
@@ -238,7 +240,15 @@ class Gathers:
         assert kernel is not None
         return kernel
 
-    def _pays(self, gather: Gather, box: Box, key: PatternKey, sums: Sums, at_any_cost: bool, reading: float) -> bool:
+    def _pays(
+        self,
+        gather: Gather,
+        key: PatternKey,
+        sums: Sums,
+        cost: Callable[[Gather], float],
+        at_any_cost: bool,
+        reading: float,
+    ) -> bool:
         """False where the gather would compute more than it saves, or cannot. What loops compute again for each
         execution is dear at any cost. `reading`: what it costs to read again what the gradient has read."""
         if not self._can_be_built(gather, key):
@@ -251,21 +261,21 @@ class Gathers:
         )
         if at_any_cost:
             return self._again(gather, key, sums) <= _MOST_AGAIN * affordable
-        return self._cost(gather, box, key, sums) + reading <= affordable
+        return cost(gather) + reading <= affordable
 
-    def _cost(self, gather: Gather, box: Box, key: PatternKey, sums: Sums) -> float:
+    def _cost(self, gather: Gather, box: Box, key: PatternKey, sums: Sums, uses: int) -> float:
         """Of one that can be built: of an execution, with its share of what is staged before. Rare reads cost those
         elements something that are not inside of the domain."""
-        whole = self._cost_of(gather, key, sums)
+        whole = self._cost_of(gather, key, sums, uses)
         often = replace(gather, sites=tuple(site for site in gather.sites if not site.rare))
         if often == gather or not often.sites or not self._can_be_built(often, key):
             return whole
-        return min(whole, self._cost_of(often, key, sums) + whole * (1 - box.inner_share))
+        return min(whole, self._cost_of(often, key, sums, uses) + whole * (1 - box.inner_share))
 
-    def _cost_of(self, gather: Gather, key: PatternKey, sums: Sums) -> float:
+    def _cost_of(self, gather: Gather, key: PatternKey, sums: Sums, uses: int) -> float:
         kernel = self._kernels[gather, key]
         assert kernel is not None
-        staging = _STAGING if gather.staged else 0
+        staging = _STAGING * min(1, _FEWEST_USES * len(gather.staged) / max(1, uses))
         return cost(kernel.function.body) + self._again(gather, key, sums) + staging
 
     def _can_be_built(self, gather: Gather, key: PatternKey) -> bool:
