@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.ops import For, Load
+from ...ir.ops import For, Load, Value
 from ...ir.traverse import free_values, walk
 from ...ir.types import Pointer
 from ..machine import WARP
+from .affine import Affine
 from .block_affine import BlockAffine
 
 _NEAR = 16  # bytes: lanes that read global memory this far apart read it together
@@ -32,11 +33,17 @@ def _stays_together(op: Load, sums: BlockAffine, loop: For, width: int, turn: An
         return space in ("shared", "local")
     by = address.slope(loop.body.args[0]) * loop.step
     if space != "shared":
-        return space == "local" or abs(by) <= _NEAR
+        return space == "local" or (abs(by) <= _NEAR and not _moves_otherwise(address, loop))
     lane = np.arange(WARP)
     straight = address.slope(("thread_idx", 0)) * (lane % width)
     turned = (turn(lane, step) % width for step in range(width if turn is np.bitwise_xor else 1))
     return max(_conflicts(straight + by * iteration) for iteration in turned) <= max(_FEW, _conflicts(straight))
+
+
+def _moves_otherwise(address: Affine, loop: For) -> bool:
+    """Whether the loop moves it by what is no multiple of its counter, such as `counter * stride`."""
+    inside = {v for op in walk(loop.body) for v in op.results}
+    return any(isinstance(basis, Value) and basis in inside for basis in address.coefficients)
 
 
 def exchange_together(loads: Iterable[Load], sums: BlockAffine, loop: For, width: int) -> bool:

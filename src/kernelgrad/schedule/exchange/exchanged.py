@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ...analysis import structure as structure_analysis
+from ...analysis.access.affine import Shape
+from ...analysis.access.executions import Executions
 from ...analysis.access.intervals import Intervals
 from ...analysis.adjoint_values import adjoint_values
 from ...analysis.machine import FILLING_THREADS
+from ...analysis.ownership.exclusive import is_shared
 from ...analysis.roots import Memory
 from ...analysis.roots import analyse as roots_of
+from ...analysis.structure import Structure
 from ...autodiff.costs.operations import cost
 from ...deep import deeply
-from ...ir.ops import Atomic, Block, For, Function, Global, Module, Value
+from ...ir.ops import Atomic, Block, For, Function, Global, Load, Module, Value
 from ...ir.traverse import operands, walk
 from ...locks import cached_property
 from ...transforms import loads, simplify, sums
@@ -28,6 +33,8 @@ from .row_values import left_by_rows
 _MOST_REGISTERS = 150  # sums and numbers of a key that parts have together
 _MOST_OF_ONE = 208  # that a part alone may have
 _UPDATE = 10  # instructions that an addition takes whose lanes add up first
+_SCATTERED = 32  # the same of a load by lanes that are far from each other
+_SECTOR = 32  # bytes that memory moves at least
 _MOST_LEFT = 64  # bytes of a row
 _ENOUGH = 1 << 24  # additions that are saved
 FEWEST = BLOCK  # keys: a thread has one
@@ -90,7 +97,10 @@ class Exchangeable:
         for number, part in enumerate(self.parts):
             found = keys[part.loop]
             kept = _product(tuple(grid[a] for a in part.axes))
-            if found is None or kept > _MOST_GRID or not self.is_possible(part) or not self.pays(part, found, rows):
+            if found is None or kept > _MOST_GRID or not self.is_possible(part):
+                continue
+            sums = Executions(self._structure, Shape(grid, block), self._numbers(numbers))
+            if not self.pays(part, found, rows, sums):
                 continue
             for group in chosen:
                 together = self.together([*group, number])
@@ -112,16 +122,31 @@ class Exchangeable:
         left = left_by_rows(part.wanted, self.known(part.loop))
         return left is not None and sum(v.type.size for v in left) <= _MOST_LEFT + 4 * len(part.updates)
 
-    def pays(self, part: Part, keys: Keys, rows: int) -> bool:
-        """Less is computed again than additions by all rows take, and there is enough of that."""
+    @cached_property
+    def _structure(self) -> Structure:
+        return structure_analysis.analyse(self.function, apart=False)
+
+    def _numbers(self, known: Callable[[str], int | None]) -> Callable[[Any], Any]:
+        names = {p.value: p.name for p in self.function.params}
+        return lambda value: known(names[value]) if value in names else None
+
+    def pays(self, part: Part, keys: Keys, rows: int, sums: Executions) -> bool:
+        """Less is computed again than additions by all rows take, and there is enough of that. What neighbouring keys
+        read in other sectors is a transfer for each of them."""
         if keys.number < FEWEST or keys.number * rows * len(part.updates) < _ENOUGH:
             return False
         if registers(part) > _MOST_OF_ONE:
             return False
         own = {id(op) for op in (*part.early, *part.own)}
         work = Block((), tuple(op for op in part.loop.body.ops if op in part.needs.ops and id(op) not in own), ())
+        scattered = sum(isinstance(op, Load) and self.is_scattered(op, part.loop, sums) for op in work.ops)
         started = -(-keys.number // BLOCK) * BLOCK
-        return cost(work) * started < _UPDATE * len(part.updates) * keys.number
+        return (cost(work) + _SCATTERED * scattered) * started < _UPDATE * len(part.updates) * keys.number
+
+    def is_scattered(self, load: Load, loop: For, sums: Executions) -> bool:
+        places = [sums.address(load.ptr, root) for root in self._roots.of(load.ptr) if not is_shared(root)]
+        counter = loop.body.args[0]
+        return any(place is not None and abs(place.slope(counter)) >= _SECTOR for place in places)
 
     # ---- launches
 
