@@ -47,14 +47,19 @@ __device__ void warp_add(T *address, T value)
     } else if ((active & (active - 1)) != 0) {
         unsigned int first = __ffs(active) - 1;
         if (__all_sync(active, mine == __shfl_sync(active, mine, first))) {
-            T total = T(0);
-            for (unsigned int rest = active; rest != 0; rest &= rest - 1) {
-                total += __shfl_sync(active, value, __ffs(rest) - 1);
+            unsigned int later = active & (0xfffffffeu << lane), next = later != 0 ? __ffs(later) - 1 : 32;
+            for (unsigned int lanes = __popc(active); lanes > 1; lanes = (lanes + 1) / 2) {
+                unsigned int from = next < 32 ? next : lane;
+                T more_value = __shfl_sync(active, value, from);
+                unsigned int after = __shfl_sync(active, next, from);
+                if (next < 32) {
+                    value += more_value;
+                    next = after;
+                }
             }
             if (lane != first) {
                 return;
             }
-            value = total;
         }
     }
     if (value != T(0)) {
