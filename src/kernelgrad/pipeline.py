@@ -366,6 +366,15 @@ def with_interleaved(module: Module, groups: Groups) -> Module:
 
 @compiling
 @deeply
+def with_batched_loads(module: Module) -> Module:
+    """A finished derivative whose loops load for several turns at once."""
+    batched = Pass("batched_loads", "schedule.order.batched_loads", (For,))
+    (name,) = module.functions
+    return for_target(module, name, (batched, Pass("tidy", "transforms.simplify")))
+
+
+@compiling
+@deeply
 def with_wide_loads(module: Module, aligned: frozenset[str]) -> Module:
     """A finished derivative that loads neighbours together from buffers that begin at multiples of 16 bytes."""
     wide = Pass("wide_loads", "schedule.vectorize.neighbour_loads", (Load,), (aligned,))

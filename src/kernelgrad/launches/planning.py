@@ -175,6 +175,8 @@ def _in_one(forms: Forms, launch: KnownLaunch, looking: Looking) -> LaunchPlan:
         variant = forms.laid_out(launch, rows)
     if launch.ways.on_gpu and (interleaved := _interleaved(forms, variant, launch, looking)):
         variant = forms.laid_out(launch, interleaved)
+    if launch.ways.on_gpu and _loads_in_batches(variant):
+        variant = forms.laid_out(launch, replace(variant.options.facts, batched=True))
     if variant.options.facts.exchanged and (aligned := _aligned(launch)):
         variant = forms.laid_out(launch, replace(variant.options.facts, aligned=aligned))
     gathers = () if launch.ways.single else tuple(starmap(Gathering, forms.gathers(launch)))
@@ -182,6 +184,16 @@ def _in_one(forms: Forms, launch: KnownLaunch, looking: Looking) -> LaunchPlan:
         variant = forms.laid_out(launch, replace(variant.options.facts, halves=halves))
         gathers = tuple(g._replace(kernel=variant.in_halves(g.kernel)) for g in gathers)
     return LaunchPlan(variant, launch, gathers, tuple(_cleared(forms, variant, launch)), looking)
+
+
+def _loads_in_batches(variant: Variant) -> bool:
+    """Whether loops may load for several turns at once, of threads that do nothing else at once."""
+    facts = variant.options.facts
+    if facts.vector is not None or facts.rows is not None or For not in kinds(variant.reverse.function.body):
+        return False
+    from ..schedule.order import batched_loads
+
+    return batched_loads.applies_to(variant.reverse.function)
 
 
 def _aligned(launch: KnownLaunch) -> frozenset[str]:

@@ -60,7 +60,8 @@ class Facts:
     iteration, as they do in a typical launch. `exchanged`: loops whose updates launches of their own sum up over the
     threads, by the numbers that `schedule/exchange` gives them. `aligned`: the buffers of which neighbours may be
     loaded sixteen bytes at a time. `halves`: whose adjoints are halves as they are, not copies in float. `interleaved`:
-    adjoints that are added to side by side, in memory of their own (see `schedule/interleave`)."""
+    adjoints that are added to side by side, in memory of their own (see `schedule/interleave`). `batched`: loops load
+    for several turns at once."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
@@ -97,6 +98,7 @@ class Facts:
     aligned: frozenset[str] = frozenset()
     halves: frozenset[str] = frozenset()
     interleaved: tuple[tuple[str, ...], ...] = ()
+    batched: bool = False
 
 
 USUAL = Facts()  # of most launches
