@@ -91,8 +91,8 @@ _EXCHANGED: Forced = [
     ("schedule.exchange.exchanged", "_UPDATE", _HUGE),
     ("schedule.exchange.exchanged", "FEWEST", 1),
 ]
-_WITHOUT_TILES: Forced = [
-    ("launches.choice.without_tiles:Estimate", "is_less_than", lambda self, other: True),
+_WITHOUT_COPIES: Forced = [
+    ("launches.choice.without_copies:Estimate", "is_less_than", lambda self, other: True),
     *_IN_TWO,
     *_GATHERED,
     _ways(on_gpu=True),
@@ -118,7 +118,7 @@ PLANS: dict[str, Forced] = {
     "exchanged": [*_EXCHANGED, _ways(on_gpu=True)],
     "as on a GPU": [*_ON_GPU, *_CROWDED],
     "in cells of blocks": _CELLS,
-    "without tiles": _WITHOUT_TILES,
+    "without copies": _WITHOUT_COPIES,
     "blocks in turns": [*_IN_TURNS, _ways(on_gpu=True)],
     "blocks in turns, with cells": [*_IN_TURNS, *_CELLS],
     "in two on a GPU": [*_ON_GPU, *_IN_TWO, *_GATHERED, *_STAGED, *_WIDE],

@@ -44,14 +44,14 @@ def launched(case: Case, plan: str, primal: bool) -> list[Any]:
 @pytest.mark.parametrize("name", CASES)
 def test_values(name: str) -> None:
     case = CASES[name]
-    for found, wanted in zip(launched(case, "without tiles", True), launched(case, "one kernel", True), strict=True):
+    for found, wanted in zip(launched(case, "without copies", True), launched(case, "one kernel", True), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=case.tolerance, atol=case.tolerance)
 
 
 @pytest.mark.parametrize("name", COPIES)
 def test_values_of_the_reverse_alone(name: str) -> None:
     case = COPIES[name]
-    (found,), (wanted,) = launched(case, "without tiles", False), launched(case, "one kernel", True)[-1:]
+    (found,), (wanted,) = launched(case, "without copies", False), launched(case, "one kernel", True)[-1:]
     np.testing.assert_allclose(found, wanted, rtol=case.tolerance, atol=case.tolerance)
 
 
@@ -73,7 +73,7 @@ def test_random_halos(seed: int) -> None:
     made = halo(seed)
     tolerance = 1e-5 if made.value == "float" else 1e-11
     for primal in (True, False):
-        found = halo_gradient(made, True, "without tiles", primal)
+        found = halo_gradient(made, True, "without copies", primal)
         wanted = halo_gradient(made, False, "as launched", primal)
         for one, other in zip(found, wanted, strict=True):
             np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
@@ -91,11 +91,11 @@ def test_many_of_them_are_copies() -> None:
 def test_launches_that_differ_in_a_number_alone() -> None:
     """What is found for one size of a problem does not serve another, of as many blocks."""
     source = COPIES["zero outside"].source
-    for plan in ("without tiles", "one kernel"):
+    for plan in ("without copies", "one kernel"):
         with forced(plan):
             gradient = kg.gradient(kg.compile(source)["k"], primal=False)
             found = [_of_length(gradient, n) for n in (96, 70, 33, 95)]
-        if plan == "without tiles":
+        if plan == "without copies":
             direct = found
     for one, other in zip(direct, found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-11)
@@ -112,7 +112,7 @@ def _of_length(gradient: Any, n: int) -> Any:
 def test_memory_that_may_be_the_same() -> None:
     """A kernel in place, whose blocks write what others read: without tiles only if that is ruled out."""
     case = COPIES["a cell a thread"]
-    with forced("without tiles"):
+    with forced("without copies"):
         gradient = kg.gradient(kg.compile(case.source)["k"], may_alias=True)
         random = np.random.default_rng(5)
         y, z, x, d_y, d_z, d_x = (random.standard_normal(SIZE) for _ in range(6))
@@ -203,7 +203,7 @@ def test_explained() -> None:
     kernel: Any = kg.compile(tile.text)["k"]
     y, x = (np.zeros(size, np.float32) for size in tile.sizes)
     line = "shared memory: 's' holds copies: the reverse reads what they are of"
-    with forced("without tiles"):
+    with forced("without copies"):
         gradient = kg.gradient(kernel, primal=False, keep="y")
         assert line in gradient.explain(tile.grid, tile.block, y, x, *tile.numbers).splitlines()
     assert line not in kg.gradient(kernel).explain(tile.grid, tile.block, y, x, *tile.numbers).splitlines()

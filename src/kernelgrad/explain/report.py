@@ -59,7 +59,7 @@ def explain_launch(
 
 
 def _read_directly(kernel: Kernel, reversed: Kernel) -> list[str]:
-    """The shared memory that the kernel has, and what is reversed in its place has not (see `without_tiles`)."""
+    """The shared memory that the kernel has, and what is reversed in its place has not (see `without_copies`)."""
     before, after = ({op.name: None for op in _shared(one)} for one in (kernel, reversed))
     names = [f"'{name}'" for name in before if name not in after]
     return ["", f"shared memory: {', '.join(names)} holds copies: the reverse reads what they are of"] if names else []

@@ -14,7 +14,7 @@ from ...autodiff.prepare.options import Options
 from ...autodiff.prepare.prepared import Derivations
 from ...derivatives.asked.settings import Settings
 from ...errors import UnsupportedError
-from ...ir.ops import Barrier, BarrierReduce, Global, If, Value
+from ...ir.ops import Barrier, BarrierReduce, For, Global, If, Value
 from ...ir.traverse import kinds
 from ...kernel import Kernel
 from ...locks import COMPILING, cached_property
@@ -25,7 +25,7 @@ from .variant import Variant
 if TYPE_CHECKING:
     from ...analysis.access.outcomes import Outcome
     from .gathers import Gathers, Step
-    from .without_tiles import WithoutTiles
+    from .without_copies import WithoutCopies
 
 _MOST_SHARED = 16384  # bytes of dynamic shared memory that a block may have twice
 
@@ -183,20 +183,26 @@ class Forms:
         return forms, launch if forms._rows is None else launch._replace(block=forms._rows)
 
     def reads_directly(self, launch: KnownLaunch) -> bool:
-        """Whether memory is read in place of copies of it in shared memory."""
+        """Whether memory is read in place of copies of it."""
         return self._may_read_directly(launch) and self._direct.choose(launch) is not None
 
     def _may_read_directly(self, launch: KnownLaunch) -> bool:
         """What the forward loads once for itself and the reverse is best loaded to a tile."""
         ways, settings = launch.ways, self.settings
-        placed = self._meets and not self._keeps_tiles and ways.on_gpu and not ways.single
-        return placed and settings.mode == "reverse" and not settings.may_alias
+        placed = not self._keeps_tiles and ways.on_gpu and not ways.single
+        return placed and settings.mode == "reverse" and not settings.may_alias and self.may_have_copies
 
     @cached_property
-    def _direct(self) -> WithoutTiles:
-        from .without_tiles import WithoutTiles
+    def may_have_copies(self) -> bool:
+        """Whether what the kernel reads may be a copy of memory: in a tile, or in what a loop carries."""
+        loops = For in kinds(self.kernel.function.body)
+        return (self._meets or (loops and not self.usual.alone)) and self._direct.may_have_copies
 
-        return WithoutTiles(self, self.of_kernel)
+    @cached_property
+    def _direct(self) -> WithoutCopies:
+        from .without_copies import WithoutCopies
+
+        return WithoutCopies(self, self.of_kernel)
 
     def _in_rows(self, launch: KnownLaunch) -> Forms:
         """Those of the kernel for a block of several rows, where it takes the threads of one row as such, and reads in

@@ -16,7 +16,7 @@ it would without any other adjoint wanted. Where the reverse alone is refused, o
 What waits for memory is in two as well where these do no more than the one and the reverse alone has a form that loads
 and stores more at once (loops whose turns are spread over blocks, say), and the one has none such.
 
-On a GPU, a reverse that reads memory where the kernel reads copies of it in shared memory (`without_tiles`) has plans
+On a GPU, a reverse that reads memory where the kernel reads copies of it (`without_copies`) has plans
 that one kernel has not: then they are two, and the kernel keeps its tiles.
 """
 
@@ -124,8 +124,8 @@ class InTwo:
         return halves
 
     def _reading_directly(self, joint: Variant, estimated: Estimated, launch: KnownLaunch) -> Halves | None:
-        """Where the reverse alone needs no tile (see `without_tiles`), and the kernel keeps its own."""
-        if not launch.ways.on_gpu or not self._has_tiles or joint.options.facts.gathered or _is_split(joint):
+        """Where the reverse alone reads memory itself (see `without_copies`), and the kernel keeps its copies."""
+        if not launch.ways.on_gpu or not self.forms.may_have_copies or joint.options.facts.gathered or _is_split(joint):
             return None
         halves = self._halves(self._zeroed(joint, estimated.shape, estimated.known), launch)
         return halves if halves is not None and halves.reverse.reads_directly(launch) else None

@@ -41,7 +41,7 @@ from ...runtime.integers import Extents, KnownLaunch, Looking
 from ...schedule.rows.turns import TurnSums
 from ...transforms import invariant, simplify
 from ...transforms.turn_blocks import Loop, Spread, TurnAxis, TurnBlocks, loops_of, spread, stays_within, steps_of
-from .without_tiles import Estimate, estimated
+from .without_copies import Estimate, estimated
 
 if TYPE_CHECKING:
     from .forms import Forms

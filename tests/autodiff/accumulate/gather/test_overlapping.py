@@ -96,7 +96,7 @@ OTHERS = {
 ALL = {**OVERLAPPING, **GUARDED, **OTHERS}
 
 
-@pytest.mark.parametrize("plan", [*PLANS, "without tiles"])
+@pytest.mark.parametrize("plan", [*PLANS, "without copies"])
 @pytest.mark.parametrize("name", ALL)
 def test_values(name: str, plan: str) -> None:
     for assigned in (False, True):
@@ -111,7 +111,7 @@ def test_guards_that_come_round(name: str) -> None:
 @pytest.mark.parametrize("name", OVERLAPPING)
 def test_blocks_that_overlap(name: str) -> None:
     pytest.importorskip("cuda.core")
-    with forced("without tiles"):
+    with forced("without copies"):
         assert gathers(OVERLAPPING[name], primal=False, keep="y") == {"x"}
         assert "atomicAdd" not in assert_compiles(OVERLAPPING[name])
 
@@ -120,7 +120,7 @@ def test_blocks_that_overlap(name: str) -> None:
 def test_as_text(name: str) -> None:
     if shutil.which("g++") is None:
         pytest.skip("g++ is not installed")
-    with forced("without tiles" if name in OVERLAPPING else "gathered"):
+    with forced("without copies" if name in OVERLAPPING else "gathered"):
         assert_same_as_text(ALL[name], run_packed)
 
 

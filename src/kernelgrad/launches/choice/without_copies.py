@@ -1,10 +1,12 @@
-"""The reverse of a kernel that reads memory itself where it reads copies of it in shared memory
-(`transforms/tile_copies`), where that does less than the reverse of the kernel as it is.
+"""The reverse of a kernel that reads memory itself where it reads copies of it, in shared memory
+(`transforms/tile_copies`) or in registers that a loop carries along (`transforms/rolled_loads`), where that does less
+than the reverse of the kernel as it is.
 
 Who reads an element is known of it, so that a gather may collect the element's adjoint: then threads neither wait for
 each other nor add to what others add to. Where there is no gather, each of them would add to memory what a block had
-added up in its tile. So both are planned, and what they do is estimated from the plans and the gathers' code: without
-tiles it has to be less, and no more that is added to memory atomically; and neighbours must read neighbouring elements.
+added up in its tile, or a thread in its register. So both are planned, and what they do is estimated from the plans and
+the gathers' code: without copies it has to be less, and no more that is added to memory atomically; and without a tile
+neighbours must read neighbouring elements.
 """
 
 from __future__ import annotations
@@ -15,16 +17,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...analysis import roots, structure
 from ...analysis.access.affine import Affine, Basis, Part, Shape, Sums
+from ...analysis.access.executions import Executions
 from ...analysis.machine import WARP
+from ...analysis.ownership.exclusive import is_shared
 from ...analysis.trip_counts import Amount
 from ...autodiff.costs.plan_effects import is_idle
 from ...autodiff.costs.plan_work import planned_traffic
 from ...autodiff.costs.traffic import ATOMIC
 from ...autodiff.costs.work import rough_work, work
-from ...ir.ops import Function, Value
+from ...ir.ops import Function, GlobalRef, Value
+from ...ir.traverse import walk
 from ...kernel import Kernel
+from ...locks import cached_property
 from ...runtime.integers import Extents, Growing, KnownLaunch, Looking
-from ...transforms import rotate, tile_copies
+from ...transforms import local_arrays, rolled_loads, rotate, tile_copies
+from ...transforms.rolled_loads import Rolled
 
 if TYPE_CHECKING:
     from .forms import Forms
@@ -34,41 +41,61 @@ _REMEMBERED = 1024  # launches
 _SCATTERED = 8  # elements between those of neighbouring threads: each is a sector of its own
 
 
-class WithoutTiles:
+class WithoutCopies:
     """Those of one kernel's reverses. `made`: the forms of another kernel, as these are."""
 
     def __init__(self, forms: Forms, made: Callable[[Kernel], Forms]):
         self.forms, self._made = forms, made
         self.relevant: Growing[Value] = Growing()  # the integers that the choice depends on
-        self._by_block: dict[Extents, Forms | None] = {}
+        self._without_tiles: dict[Extents, Function | None] = {}  # by the block
+        self._by_copies: dict[tuple[Function, frozenset[Rolled]], Forms] = {}
         self._chosen: dict[KnownLaunch, Forms | None] = {}
 
     def choose(self, launch: KnownLaunch) -> Forms | None:
         """None where the launch had better get what it would get otherwise."""
-        direct = self._direct(launch.block)
-        if direct is None:
-            return None
         if launch not in self._chosen:
             if len(self._chosen) >= _REMEMBERED:
                 self._chosen.clear()
             self._chosen[launch] = None  # while that is looked at
             looking = Looking(launch.answers(self.forms.kernel.function))
-            if self._pays(direct, launch, looking):
+            direct = self._direct(launch, looking)
+            if direct is not None and self._pays(direct, launch, looking):
                 self._chosen[launch] = direct
             self.relevant.add(looking.asked)
         return self._chosen[launch]
 
+    @cached_property
+    def may_have_copies(self) -> bool:
+        """In shared memory, or in what loops carry."""
+        body = self.forms.kernel.function.body
+        shared = any(isinstance(op, GlobalRef) and is_shared(op.result) for op in walk(body))
+        return shared or bool(rolled_loads.found(self._in_values))
+
+    @cached_property
+    def _in_values(self) -> Function:
+        """The kernel whose local arrays are values."""
+        return local_arrays.run(self.forms.kernel.function, self.forms.kernel.module)
+
     def _pays(self, direct: Forms, launch: KnownLaunch, known: Looking) -> bool:
-        if not reads_neighbours(direct.kernel.function, launch, known):
+        tiles = self._without_tiles[launch.block] is not None
+        if tiles and not reads_neighbours(direct.kernel.function, launch, known):
             return False
         return estimated(direct, launch, known).is_less_than(estimated(self.forms, launch, known))
 
-    def _direct(self, block: Extents) -> Forms | None:
-        if block not in self._by_block:
-            kernel = self.forms.kernel
-            function = tile_copies.run(kernel.function, kernel.module, block)
-            self._by_block[block] = None if function is None else self._made(_with(kernel, function))
-        return self._by_block[block]
+    def _direct(self, launch: KnownLaunch, known: Looking) -> Forms | None:
+        kernel = self.forms.kernel
+        if launch.block not in self._without_tiles:
+            self._without_tiles[launch.block] = tile_copies.run(kernel.function, kernel.module, launch.block)
+        without = self._without_tiles[launch.block]
+        function = self._in_values if without is None else without
+        shape = Shape(launch.grid, launch.block)
+        rolled = rolled_loads.found(function, Executions(structure.analyse(function, apart=False), shape, known))
+        if without is None and not rolled:
+            return None
+        if (function, rolled) not in self._by_copies:
+            changed = rolled_loads.run(function, kernel.module, rolled) if rolled else function
+            self._by_copies[function, rolled] = self._made(_with(kernel, changed))
+        return self._by_copies[function, rolled]
 
 
 def _with(kernel: Kernel, function: Function) -> Kernel:
