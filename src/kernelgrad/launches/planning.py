@@ -74,6 +74,8 @@ class Planner:
     def plan(self, launch: KnownLaunch, spilled: Spilled | None = None) -> LaunchPlan:
         """`spilled`: what the compiler says of a kernel's local memory, on a GPU."""
         looking = Looking(launch.answers(self.forms.kernel.function))
+        if self._may_share and self._cut:
+            self._refuse_overlaps(launch, looking)
         if (other := self._other(launch, looking)) is not None:
             return self._in_place_of(launch, *other, looking, spilled)
         halves = self.in_two.find(launch, looking, spilled, self._wide(launch, looking)) if self._takes_long else None
@@ -154,6 +156,25 @@ class Planner:
     def _may_share(self) -> bool:
         """Whether there is memory that a block shares."""
         return GlobalRef in kinds(self.forms.kernel.function.body)
+
+    @cached_property
+    def _cut(self) -> tuple[str, ...]:
+        """Variables in shared memory that are cut into views of different types."""
+        from ..autodiff.refusals.overlapping_views import cut_variables
+
+        return cut_variables(self.forms.kernel.function)
+
+    def _refuse_overlaps(self, launch: KnownLaunch, looking: Looking) -> None:
+        from ..analysis.access.intervals import Intervals
+        from ..autodiff.refusals.overlapping_views import refuse_overlapping_views
+
+        function, prepared = self.forms.kernel.function, self.forms.variant(launch.wanted).derivative.prepared
+        active = {name for name, root in prepared.memory.global_names.items() if root in prepared.activity.roots}
+        values = {p.name: p.value for p in function.params}
+        intervals = Intervals(function, launch.grid, launch.block, lambda path: looking(values.get(path)))
+        declared = (self.forms.kernel.module.globals[name].type.size for name in self._cut)
+        nbytes = max(launch.shared_bytes, *declared)
+        refuse_overlapping_views(function, (name for name in self._cut if name in active), nbytes, intervals)
 
     @cached_property
     def _takes_long(self) -> bool:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from every_plan import forced
 
 N = 8
 _HEAD = "__global__ void k(float *y, const float *x, int n) { int t = threadIdx.x; "
@@ -101,3 +102,42 @@ def test_a_pointer_to_either_of_two_places_is_not_apart_from_one_of_them() -> No
     )
     with pytest.raises(kg.UnsupportedError, match="something else in the same place"):
         kg.gradient(kg.compile(_HEAD + body)["k"], "y, x")
+
+
+OVERLAPPING = """
+__global__ void k(double *y, const double *x, const double *z, const int *f, int d) {{
+  extern __shared__ __align__(16) char raw[];
+  int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
+  double *u = (double *)(raw + {start}); {type} *h = ({type} *)raw;
+  u[t] = x[t]; __syncthreads(); {store} __syncthreads();
+  y[i] = u[t] * z[i] + h[7 - t];
+}}"""
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize(
+    ("start", "type", "d", "fits"),
+    [
+        ("8", "int", 2, False),
+        ("8", "float", 2, False),
+        ("32", "int", 2, True),
+        ("8 * d", "int", 3, False),
+        ("8 * d", "int", 4, True),
+        ("4 * blockDim.x", "int", 2, True),
+        ("4 * blockDim.x - 8", "float", 2, False),
+    ],
+)
+def test_views_that_reach_into_each_other_in_a_launch(start: str, type: str, d: int, fits: bool, on_gpu: bool) -> None:
+    store = "h[t] = f[t];" if type == "int" else "h[t] = (float)z[t];"
+    kernel = kg.compile(OVERLAPPING.format(start=start, type=type, store=store))["k"]
+    x, z, f = np.arange(1.0, 9.0), np.arange(2.0, 10.0), np.arange(8, dtype=np.int32)
+    y, d_y, d_x, d_z = np.zeros(8), np.ones(8), np.zeros(8), np.zeros(8)
+    with forced("as on a GPU" if on_gpu else "as launched"):
+        gradient = kg.gradient(kernel, "y, x, z")
+        if not fits:
+            with pytest.raises(kg.UnsupportedError, match="something else in the same place, in this launch"):
+                gradient[1, 8, 128](y, x, z, f, d, d_y, d_x, d_z)
+            return
+        gradient[1, 8, 128](y, x, z, f, d, d_y, d_x, d_z)
+    np.testing.assert_array_equal(d_x, z)
+    np.testing.assert_array_equal(d_z, x)

@@ -143,6 +143,15 @@ def only_accessed(accesses: list[Load | Store | Atomic], function: Function, var
     return bool(accesses)
 
 
+def reaches_of(
+    function: Function, accesses: list[Load | Store | Atomic], intervals: Intervals
+) -> dict[int, tuple[int, int]]:
+    """The bytes between which accesses lie that threads get to, from where their variable begins."""
+    reaching = _Reaching(function, accesses, intervals)
+    reaching.follow(function.body)
+    return {number: (reach.start, reach.end) for number, reach in reaching.found.items()}
+
+
 def _results(op: Op) -> Iterator[Value]:
     """Of its blocks."""
     return (v for block in blocks(op) for v in block.results)
