@@ -7,9 +7,9 @@ namespace kg {
 #ifndef KERNELGRAD_WARP_ADD
 #define KERNELGRAD_WARP_ADD
 // Adds atomically. Of neighbouring lanes with the same address, the first adds for all;
-// in a branch that some take alone, if all of these have the same.
-template <typename T>
-__device__ void warp_add(T *address, T value)
+// in a branch that some take alone, if all of these have the same. Floats may be added to a double.
+template <typename T, typename V>
+__device__ void warp_add(T *address, V value)
 {
     unsigned int active = __activemask();
     unsigned int lane = (threadIdx.x + (threadIdx.y + threadIdx.z * blockDim.y) * blockDim.x) % 32;
@@ -20,7 +20,7 @@ __device__ void warp_add(T *address, T value)
         if (firsts != 0xffffffffu) {
             unsigned int later = firsts & (0xfffffffeu << lane), end = later != 0 ? __ffs(later) - 1 : 32;
             for (unsigned int distance = 1; distance < 32; distance *= 2) {
-                T more_value = __shfl_down_sync(active, value, distance);
+                V more_value = __shfl_down_sync(active, value, distance);
                 if (lane + distance < end) {
                     value += more_value;
                 }
@@ -35,7 +35,7 @@ __device__ void warp_add(T *address, T value)
             unsigned int later = active & (0xfffffffeu << lane), next = later != 0 ? __ffs(later) - 1 : 32;
             for (unsigned int lanes = __popc(active); lanes > 1; lanes = (lanes + 1) / 2) {
                 unsigned int from = next < 32 ? next : lane;
-                T more_value = __shfl_sync(active, value, from);
+                V more_value = __shfl_sync(active, value, from);
                 unsigned int after = __shfl_sync(active, next, from);
                 if (next < 32) {
                     value += more_value;
@@ -47,8 +47,8 @@ __device__ void warp_add(T *address, T value)
             }
         }
     }
-    if (value != T(0)) {
-        atomicAdd(address, value);
+    if (value != V(0)) {
+        atomicAdd(address, (T)value);
     }
 }
 #endif

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...errors import InternalError
-from ...ir.ops import Alloca, Atomic, Function, Value
+from ...ir.ops import Alloca, Apply, Atomic, Function, Value
 from ...ir.traverse import uses, walk
 from ...ir.types import BF16, F16, F32, F64, I32, I64, U16, U32, U64, Pointer, Scalar, Type
 from .conversions import bitcast
@@ -59,8 +59,9 @@ def atomic(op: Atomic, expressions: Expressions) -> Expr:
         return call(qualified(f"{op.kind}_anywhere"), given, type)
     if op.together or op.kind == "take":
         address = _address(op, expressions)
-        helper, given = ("take", [address]) if op.kind == "take" else ("warp_add", [address, *args])
-        return call(qualified(helper), given, type)
+        if op.kind == "take":
+            return call(qualified("take"), [address], type)
+        return call(qualified("warp_add"), [address, _narrow(op.args[0], expressions)], type)
     function, native = _FUNCTIONS[op.kind]
     function += _SCOPES[op.scope]
     if op.kind == "sub" and type not in native:
@@ -73,6 +74,14 @@ def atomic(op: Atomic, expressions: Expressions) -> Expr:
     address = Expr(f"({spelled}){address.at(Prec.UNARY)}", Pointer(stand_in), Prec.UNARY)
     bits = [bitcast(a, stand_in, expressions.types) for a in args]
     return bitcast(call(function, [address, *bits], stand_in), type, expressions.types)
+
+
+def _narrow(value: Value, expressions: Expressions) -> Expr:
+    """What lanes add up before it is added to a double: the float that it was."""
+    op = expressions.folding.definition[value] if value in expressions.folding.inline else None
+    if isinstance(op, Apply) and op.fn == "convert" and (op.args[0].type, value.type) == (F32, F64):
+        return expressions.value(op.args[0])
+    return expressions.value(value)
 
 
 def atomics(group: Neighbours, expressions: Expressions) -> Expr:

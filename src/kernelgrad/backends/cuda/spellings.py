@@ -391,19 +391,19 @@ __device__ inline float rsqrt_normal(float x)
 }
 """,
     "warp_add": """// Adds atomically. Of neighbouring lanes with the same address, the first adds for all;
-// in a branch that some take alone, if all of these have the same.
-template <typename T>
-__device__ void warp_add(T *address, T value)
+// in a branch that some take alone, if all of these have the same. Floats may be added to a double.
+template <typename T, typename V>
+__device__ void warp_add(T *address, V value)
 {
 """
-    + _merged_runs("T", "value")
+    + _merged_runs("V", "value")
     + """ else if ((active & (active - 1)) != 0) {
         unsigned int first = __ffs(active) - 1;
         if (__all_sync(active, mine == __shfl_sync(active, mine, first))) {
             unsigned int later = active & (0xfffffffeu << lane), next = later != 0 ? __ffs(later) - 1 : 32;
             for (unsigned int lanes = __popc(active); lanes > 1; lanes = (lanes + 1) / 2) {
                 unsigned int from = next < 32 ? next : lane;
-                T more_value = __shfl_sync(active, value, from);
+                V more_value = __shfl_sync(active, value, from);
                 unsigned int after = __shfl_sync(active, next, from);
                 if (next < 32) {
                     value += more_value;
@@ -415,8 +415,8 @@ __device__ void warp_add(T *address, T value)
             }
         }
     }
-    if (value != T(0)) {
-        atomicAdd(address, value);
+    if (value != V(0)) {
+        atomicAdd(address, (T)value);
     }
 }
 """,
