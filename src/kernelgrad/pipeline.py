@@ -366,6 +366,15 @@ def with_interleaved(module: Module, groups: Groups) -> Module:
 
 @compiling
 @deeply
+def with_slow_places(module: Module) -> Module:
+    """A finished derivative whose loops add up what they add to one place in several turns."""
+    slow = Pass("slow_places", "schedule.sum_over.slow_places", (For,))
+    (name,) = module.functions
+    return for_target(module, name, (slow, Pass("tidy", "transforms.simplify")))
+
+
+@compiling
+@deeply
 def with_batched_loads(module: Module) -> Module:
     """A finished derivative whose loops load for several turns at once."""
     batched = Pass("batched_loads", "schedule.order.batched_loads", (For,))

@@ -196,6 +196,8 @@ def _in_one(forms: Forms, launch: KnownLaunch, looking: Looking) -> LaunchPlan:
         variant = forms.laid_out(launch, rows)
     if launch.ways.on_gpu and (interleaved := _interleaved(forms, variant, launch, looking)):
         variant = forms.laid_out(launch, interleaved)
+    if launch.ways.on_gpu and _adds_to_slow_places(variant):
+        variant = forms.laid_out(launch, replace(variant.options.facts, slow=True))
     if launch.ways.on_gpu and _loads_in_batches(variant):
         variant = forms.laid_out(launch, replace(variant.options.facts, batched=True))
     if variant.options.facts.exchanged and (aligned := _aligned(launch)):
@@ -205,6 +207,14 @@ def _in_one(forms: Forms, launch: KnownLaunch, looking: Looking) -> LaunchPlan:
         variant = forms.laid_out(launch, replace(variant.options.facts, halves=halves))
         gathers = tuple(g._replace(kernel=variant.in_halves(g.kernel)) for g in gathers)
     return LaunchPlan(variant, launch, gathers, tuple(_cleared(forms, variant, launch)), looking)
+
+
+def _adds_to_slow_places(variant: Variant) -> bool:
+    if variant.options.facts.vector is not None or For not in kinds(variant.reverse.function.body):
+        return False
+    from ..schedule.sum_over import slow_places
+
+    return slow_places.applies_to(variant.reverse.function)
 
 
 def _loads_in_batches(variant: Variant) -> bool:

@@ -61,7 +61,7 @@ class Facts:
     threads, by the numbers that `schedule/exchange` gives them. `aligned`: the buffers of which neighbours may be
     loaded sixteen bytes at a time. `halves`: whose adjoints are halves as they are, not copies in float. `interleaved`:
     adjoints that are added to side by side, in memory of their own (see `schedule/interleave`). `batched`: loops load
-    for several turns at once."""
+    for several turns at once. `slow`: places that stay for some turns of a loop are added to when they change."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
@@ -99,6 +99,7 @@ class Facts:
     halves: frozenset[str] = frozenset()
     interleaved: tuple[tuple[str, ...], ...] = ()
     batched: bool = False
+    slow: bool = False
 
 
 USUAL = Facts()  # of most launches

@@ -323,4 +323,4 @@ def _plainer(facts: Facts) -> Facts:
     """Those of the code of which that for these facts is made."""
     if facts.halves:
         return replace(facts, halves=frozenset())
-    return replace(facts, vector=None, rows=None, aligned=frozenset(), interleaved=(), batched=False)
+    return replace(facts, vector=None, rows=None, aligned=frozenset(), interleaved=(), batched=False, slow=False)

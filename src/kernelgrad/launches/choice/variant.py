@@ -76,7 +76,7 @@ class Variant:
         """Finished when they are needed: a launch may turn out to need another variant."""
         if self.options.facts.halves:
             return tuple(map(self.in_halves, self.plainer.kernels))
-        modules = (self._batched(self._interleaved(self._with_rows(self._laid_out(m)))) for m in self._modules)
+        modules = (self._in_loops(self._interleaved(self._with_rows(self._laid_out(m)))) for m in self._modules)
         return tuple(self._as_kernel(f, m) for f, m in zip(self._functions, modules, strict=True))
 
     @property
@@ -103,7 +103,9 @@ class Variant:
         rows = self.options.facts.rows
         return module if rows is None else pipeline.with_kept_rows(module, rows)
 
-    def _batched(self, module: Module) -> Module:
+    def _in_loops(self, module: Module) -> Module:
+        if self.options.facts.slow:
+            module = pipeline.with_slow_places(module)
         return pipeline.with_batched_loads(module) if self.options.facts.batched else module
 
     def _interleaved(self, module: Module) -> Module:
