@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from . import pipeline, requests
@@ -36,7 +37,7 @@ class Kernel:
 
     `module` is the kernel's IR, ready for the backends; `variable` gives the module variable of an IR global.
     `written_later`: pointers through which the launcher writes when the kernel has run. `refusal`: why it has no
-    derivatives, if it has none though it runs.
+    derivatives, if it has none though it runs. `fixed`: arguments for which alone it is made.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Kernel:
         self.name, self.module = name, module
         self.variable, self.written_later = variable, written_later
         self.refusal = refusal or _refused(module.functions[name])
+        self.fixed: dict[str, int] = {}
         self._executables: dict[int | None, Executable] = {}
         self._guarded: dict[tuple[str, ...], Executable] = {}
         self._null_users: dict[tuple[str, ...], bool] = {}  # whether they have accesses through what is null
@@ -61,6 +63,15 @@ class Kernel:
     @property
     def function(self) -> Function:
         return self.module.functions[self.name]
+
+    def with_function(self, function: Function, fixed: Mapping[str, int] | None = None) -> Kernel:
+        """The same kernel, written otherwise; for launches with the `fixed` numbers."""
+        return self.with_module(replace(self.module, functions={**self.module.functions, self.name: function}), fixed)
+
+    def with_module(self, module: IRModule, fixed: Mapping[str, int] | None = None) -> Kernel:
+        made = Kernel(self.name, module, self.variable)
+        made.fixed = {**self.fixed, **(fixed or {})}
+        return made
 
     def __repr__(self) -> str:
         return c_signature(self.function)

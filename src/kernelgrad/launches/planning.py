@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..autodiff.accumulate.choice import Facts
     from .choice.block_turns import SmallerLaunches
     from .choice.shared_parts import PartedLaunches
+    from .choice.short_loops import ShortLoops
     from .choice.split_launch import InTwo, Spilled
     from .choice.spread_turns import LargerLaunches
     from .choice.thread_cells import OwnCellLaunches
@@ -56,6 +57,12 @@ class Planner:
         from .choice.thread_cells import OwnCellLaunches
 
         return OwnCellLaunches(self.forms)
+
+    @cached_property
+    def short_loops(self) -> ShortLoops:
+        from .choice.short_loops import ShortLoops
+
+        return ShortLoops(self.forms)
 
     @cached_property
     def larger(self) -> LargerLaunches:
@@ -91,6 +98,8 @@ class Planner:
 
     def _other(self, launch: KnownLaunch, looking: Looking) -> tuple[Forms, KnownLaunch] | None:
         """The forms of another kernel that does the same, and the launch of that, where these are better planned."""
+        if self._has_loops and (short := self.short_loops.find(launch, looking)) is not None:
+            return short, launch
         if launch.shared_bytes and (parted := self.parted.find(launch, looking)) is not None:
             return parted
         if self._may_share and (own := self.own_cells.find(launch, looking)) is not None:

@@ -23,7 +23,9 @@ def text_of(plan: LaunchPlan) -> str:
 
 
 def _before(plan: LaunchPlan) -> Iterator[str]:
-    """What the launcher does before all of them."""
+    """What launches it is for, and what the launcher does before all kernels."""
+    for name, number in sorted(plan.variant.kernel.fixed.items()):
+        yield f"// For launches with {name} = {number}."
     for number, start, nbytes in plan.cleared:
         yield f"// First, {nbytes} bytes of {plan.launch.sizes[number][0]} are zeroed, from byte {start} on."
     for name in sorted(plan.variant.options.facts.unkept):

@@ -7,9 +7,10 @@ from dataclasses import replace
 from ..analysis.access.shared_parts import SharedLayout, SharedPlace, accesses_of, array_of, way_to
 from ..ir.builder import Builder, pointee
 from ..ir.ops import Atomic, Block, Function, Global, Load, Member, Module, Offset, Op, PtrCast, Store, Value
-from ..ir.traverse import descend, substitute, walk, with_body
+from ..ir.traverse import descend, walk, with_body
 from ..ir.types import I64, Pointer
 from . import simplify
+from .fixed_numbers import with_numbers
 
 
 def parted(function: Function, module: Module, layout: SharedLayout) -> Module:
@@ -19,7 +20,7 @@ def parted(function: Function, module: Module, layout: SharedLayout) -> Module:
     arrays = {
         name: replace(variable, name=name, type=array_of(part)) for name, part in zip(names, layout.parts, strict=True)
     }
-    written = _with_numbers(_Parting(function, layout, tuple(arrays.values())).run(), dict(layout.numbers))
+    written = with_numbers(_Parting(function, layout, tuple(arrays.values())).run(), dict(layout.numbers))
     changed = replace(module, globals={**module.globals, **arrays})
     functions = {**module.functions, function.name: simplify.run(written, changed)}
     return replace(changed, functions=functions)
@@ -33,16 +34,6 @@ def _names(layout: SharedLayout, module: Module) -> list[str]:
             name += "_"
         found.append(name)
     return found
-
-
-def _with_numbers(function: Function, numbers: dict[str, int]) -> Function:
-    """With these in place of arguments."""
-    b, mapping = Builder(function.span), dict[Value, Value]()
-    for param in function.params:
-        if param.name in numbers:
-            mapping[param.value] = b.constant(numbers[param.name], param.type)
-    body = substitute(function.body, mapping)
-    return with_body(function, Block(body.args, (*b.ops, *body.ops), body.results))
 
 
 class _Parting:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...analysis.access.affine import Affine, Basis, Looked, Part, Shape
@@ -23,7 +22,6 @@ from ...autodiff.accumulate.fewer_blocks import INDICES
 from ...ir.effects import PURE
 from ...ir.ops import BLOCKS, Alloca, Atomic, Builtin, For, Function, If, Load, Op, Store, Value, While
 from ...ir.traverse import uses, walk
-from ...kernel import Kernel
 from ...runtime.integers import KnownLaunch, Looking
 from ...transforms import simplify
 from ...transforms.block_turns import in_turns
@@ -89,9 +87,7 @@ class SmallerLaunches:
         if axis not in self._made:
             kernel, module = self.forms.kernel, self.forms.kernel.module
             written = simplify.run(in_turns(kernel.function, axis), module)
-            changed = {**module.functions, written.name: written}
-            own = Kernel(kernel.name, replace(module, functions=changed), kernel.variable)
-            self._made[axis] = self.forms.of_kernel(own)
+            self._made[axis] = self.forms.of_kernel(kernel.with_function(written))
         return self._made[axis]
 
 

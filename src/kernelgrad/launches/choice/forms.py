@@ -228,11 +228,7 @@ class Forms:
         if width is None or self.settings.mode == "split" or not self.variant(launch.wanted).shares_in_loops:
             return None
         changed = simplify.run(thread_digits.with_rows(function, threads, width), module)
-        kernel = Kernel(
-            self.kernel.name,
-            replace(module, functions={**module.functions, function.name: changed}),
-            self.kernel.variable,
-        )
+        kernel = self.kernel.with_function(changed)
         return Forms(
             kernel, self.settings, self.usual, self.always, rows=(width, threads // width, 1), keeps_tiles=True
         )
@@ -251,7 +247,7 @@ class Forms:
         with COMPILING:
             if nbytes not in self._by_size:
                 module = sized(self.kernel.function, self.kernel.module, variable, nbytes)
-                kernel = Kernel(self.kernel.name, module, self.kernel.variable)
+                kernel = self.kernel.with_module(module)
                 self._by_size[nbytes] = Forms(kernel, self.settings, self.usual, self.always, keeps_tiles=True)
             return self._by_size[nbytes]
 

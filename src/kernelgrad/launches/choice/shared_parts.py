@@ -9,7 +9,6 @@ from ...analysis.access.intervals import Intervals
 from ...analysis.access.shared_parts import SharedLayout, layout_of
 from ...ir.ops import GlobalRef
 from ...ir.traverse import walk
-from ...kernel import Kernel
 from ...runtime.integers import KnownLaunch, Looking
 from ...transforms.static_shared import is_dynamic_array
 
@@ -49,6 +48,6 @@ class PartedLaunches:
             kernel = self.forms.kernel
             while len(self._made) >= _REMEMBERED:
                 del self._made[next(iter(self._made))]
-            own = Kernel(kernel.name, parted(kernel.function, kernel.module, layout), kernel.variable)
+            own = kernel.with_module(parted(kernel.function, kernel.module, layout), dict(layout.numbers))
             self._made[layout] = self.forms.of_kernel(own)
         return self._made[layout]

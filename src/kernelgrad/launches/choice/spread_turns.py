@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from operator import gt
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,7 +34,6 @@ from ...ir.effects import PURE
 from ...ir.ops import Alloca, Block, Builtin, For, Function, If, Load, Op, Store, Value, While
 from ...ir.traverse import uses, walk
 from ...ir.types import Pointer
-from ...kernel import Kernel
 from ...locks import cached_property
 from ...runtime.integers import Extents, KnownLaunch, Looking
 from ...schedule.rows.turns import TurnSums
@@ -87,9 +85,7 @@ class LargerLaunches:
         if how not in self._made:
             kernel, module = self.forms.kernel, self.forms.kernel.module
             written = spread(self.function, structure.analyse(self.function, apart=False), how).function
-            changed = {**module.functions, written.name: simplify.run(written, module)}
-            own = Kernel(kernel.name, replace(module, functions=changed), kernel.variable)
-            self._made[how] = self.forms.of_kernel(own)
+            self._made[how] = self.forms.of_kernel(kernel.with_function(simplify.run(written, module)))
         return self._made[how]
 
     def _pays(self, forms: Forms, launch: KnownLaunch, made: Larger, known: Looking) -> bool:

@@ -3,7 +3,6 @@ goes on the tape then. What a thread has to itself is filled again without a bar
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...analysis import structure
@@ -12,12 +11,10 @@ from ...analysis.access.executions import Executions
 from ...analysis.ownership.thread_cells import ThreadCells, thread_cells
 from ...ir.ops import GlobalRef
 from ...ir.traverse import walk
-from ...kernel import Kernel
 from ...runtime.integers import KnownLaunch, Looking
 from ...transforms.static_shared import is_dynamic_array
 
 if TYPE_CHECKING:
-    from ...ir.ops import Function
     from .forms import Forms
 
 _REMEMBERED = 64
@@ -59,13 +56,8 @@ class OwnCellLaunches:
             while len(self._made) >= _REMEMBERED:
                 del self._made[next(iter(self._made))]
             own = thread_cells.run(kernel.function, module, cells)
-            self._made[cells] = self.forms.of_kernel(_with(kernel, own))
+            self._made[cells] = self.forms.of_kernel(kernel.with_function(own))
         return self._made[cells]
-
-
-def _with(kernel: Kernel, function: Function) -> Kernel:
-    functions = {**kernel.module.functions, kernel.function.name: function}
-    return Kernel(kernel.name, replace(kernel.module, functions=functions), kernel.variable)
 
 
 def _tape(forms: Forms, launch: KnownLaunch, known: Looking) -> int | None:

@@ -12,7 +12,6 @@ neighbours must read neighbouring elements.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...analysis import roots, structure
@@ -94,13 +93,8 @@ class WithoutCopies:
             return None
         if (function, rolled) not in self._by_copies:
             changed = rolled_loads.run(function, kernel.module, rolled) if rolled else function
-            self._by_copies[function, rolled] = self._made(_with(kernel, changed))
+            self._by_copies[function, rolled] = self._made(kernel.with_function(changed))
         return self._by_copies[function, rolled]
-
-
-def _with(kernel: Kernel, function: Function) -> Kernel:
-    functions = {**kernel.module.functions, kernel.function.name: function}
-    return Kernel(kernel.name, replace(kernel.module, functions=functions), kernel.variable)
 
 
 def reads_neighbours(function: Function, launch: KnownLaunch, known: Looking) -> bool:
