@@ -20,7 +20,7 @@ BATCHED = {
     "strides of the grid": f"{STRIDES} y[i] = {VALUE};",
     "behind a guard": f"{STRIDES} if (i % 3) y[i] = {VALUE};",
     "on both sides": f"{STRIDES} if (i % 2) y[i] = {VALUE}; else y[i] = expf(x[i]) * w[i % c];",
-    "what some leave out": f"{STRIDES} if (f[i] > 0) y[i] = {VALUE}; else y[i] = x[i] * 2;",
+    "what the data leaves out": f"{STRIDES} if (f[i] > 0) y[i] = {VALUE}; else y[i] = x[i] * 2;",
     "downwards": "int m = gridDim.x * blockDim.x; int first = blockIdx.x * blockDim.x + threadIdx.x;"
     " for (int i = n - 1 - first; i >= 0; i -= m) y[i] = tanhf(x[i]);",
     "a column": "int m = gridDim.x * blockDim.x, t = blockIdx.x * blockDim.x + threadIdx.x; float s = 0;"
@@ -29,6 +29,7 @@ BATCHED = {
 NOT = {
     "short": f"{ELEMENT} {{ float s = 0; for (int k = 0; k < 8; ++k) s += expf(x[i] * w[k]); y[i] = s; }}",
     "cheap": f"{STRIDES} y[i] = x[i] * w[i % c];",
+    "with a tape": f"float s = x[0]; {STRIDES} {{ s = sinf(s) * s + x[i]; y[i] = expf(s); }}",
     "by an index from memory": f"{STRIDES} y[f[i]] += expf(x[f[i]]);",
     "meets": "__shared__ float s[64]; int t = threadIdx.x; float a = 0; for (int k = 0; k < n / 64; ++k) {"
     " s[t] = x[k * 64 + t]; __syncthreads(); a += expf(s[63 - t]) * w[0]; __syncthreads(); } y[t] = a;",

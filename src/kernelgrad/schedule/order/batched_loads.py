@@ -12,7 +12,8 @@ A GPU needs many bytes under way, and compilers do not load ahead over branches 
 thread that goes through memory in a loop, they have one turn's loads under way. (On an H200, the reverse of a bias and
 an activation takes 0.27 ms where it took 0.43; what adds to memory atomically in each turn gets slower.) The turns stay
 in their order, so sums are the same to the last bit. What is loaded is written nowhere in the loop, and its place and
-the conditions around it come from the loop's number alone: a load is made where it would be made, and no other.
+the conditions around it come from the loop's number alone: a load is made where it would be made, and no other. A tape
+that each turn reads would be waited for.
 """
 
 from __future__ import annotations
@@ -85,7 +86,17 @@ class _Turn:
         if self.loop.unroll == 0 or not all(map(self.is_plain, ops)) or not self.is_long():
             return False
         self.find(self.loop.body)
+        if any(map(self.waits, ops)):
+            return False
         return 0 < len(self.loads) <= _MOST_LOADS and _ENOUGH <= cost(self.loop.body) <= _MOST
+
+    def waits(self, op: Op) -> bool:
+        """Whether each turn loads it from where only the turn before tells: what waits anyway gains nothing by loads that
+        come first."""
+        return isinstance(op, Load) and self.is_far(self.aliases.root(op.ptr)) and not self.is_counted(op.ptr)
+
+    def is_far(self, root: Value) -> bool:
+        return isinstance(root.type, Pointer) and root.type.space in ("global", "generic")
 
     def is_plain(self, op: Op) -> bool:
         harmless = not (isinstance(op, Load | Store) and op.volatile) and not (isinstance(op, If) and op.exits)
@@ -107,9 +118,8 @@ class _Turn:
 
     def may_come_first(self, load: Load) -> bool:
         root = self.aliases.root(load.ptr)
-        far = isinstance(root.type, Pointer) and root.type.space in ("global", "generic")
         moves = isinstance(load.result.type, Scalar) and self.is_counted(load.ptr) and self.is_moved(load.ptr)
-        return far and moves and not self.may_be_written(root)
+        return self.is_far(root) and moves and not self.may_be_written(root)
 
     def is_moved(self, value: Value) -> bool:
         """Whether what is counted differs between turns."""
