@@ -91,8 +91,8 @@ class _Turn:
         return 0 < len(self.loads) <= _MOST_LOADS and _ENOUGH <= cost(self.loop.body) <= _MOST
 
     def waits(self, op: Op) -> bool:
-        """Whether each turn loads it from where only the turn before tells: what waits anyway gains nothing by loads that
-        come first."""
+        """Whether each turn loads it from where only the turn before tells: what waits anyway gains nothing by loads
+        that come first."""
         return isinstance(op, Load) and self.is_far(self.aliases.root(op.ptr)) and not self.is_counted(op.ptr)
 
     def is_far(self, root: Value) -> bool:
