@@ -52,6 +52,12 @@ OVERLAPPING = {
         f"unsigned t = threadIdx.x, i = blockIdx.x * {T - 2} + t - 1; if (t < 1 || t > {T - 2} || i >= n) return;"
         "double a = i - 1 < n ? x[i - 1] : 0, b = i + 1 < n ? x[i + 1] : 0; y[i] = a * x[i] + b;"
     ),
+    "taps in a loop": case(
+        f"{TILE} int t = threadIdx.x, i = (int)(blockIdx.x * {T - 2}) + t - 1; s[t] = i >= 0 && i < n ? x[i] : 0;"
+        f"__syncthreads(); if (t >= 1 && t <= {T - 2} && i < n) {{ double a = 0;"
+        " for (int j = -1; j <= 1; ++j) a += s[t + j] * (j + 2); y[i] = a; }",
+        "int",
+    ),
     "some elements alone": case(
         f"{TILE} unsigned t = threadIdx.x, i = blockIdx.x * (blockDim.x - 2) + t - 1; s[t] = i < n ? x[i] : 0;"
         f"__syncthreads(); if (t > 0 && t < {T - 1} && i < n) y[i] = {SUM};",

@@ -186,7 +186,7 @@ class Placing:
         solved = tuple(
             Solved(owner, factor, shift, moved) for (owner, factor, moved), shift in zip(parts, shifts, strict=True)
         )
-        summed = tuple(c for c in read.ranges if c not in owners)
+        summed = _longest_last(tuple(c for c in read.ranges if c not in owners), solved, read.ranges)
         bounds, narrow = self._bounds(read, solved, summed), tuple(c for c in summed if self._is_told(c, read))
         site = Site(read.update.number, solved, summed, residue, bounds, narrow)
         if not read.conditions.derived:
@@ -364,3 +364,16 @@ def _digit_of(factor: int, steps: tuple[int, ...]) -> int | None:
     """The digit that a coordinate moves."""
     fitting = [k for k, step in enumerate(steps) if factor % step == 0 and step <= abs(factor)]
     return fitting[-1] if fitting else None
+
+
+def _longest_last(
+    summed: tuple[Coordinate, ...], solved: tuple[Solved, ...], ranges: dict[Coordinate, Range]
+) -> tuple[Coordinate, ...]:
+    """Of those that move a digit in strides, the last goes on in strides (see `Site.strided`): threads of a block that
+    overlaps others, rather than the taps of a window."""
+    competing = set[Coordinate]()
+    for part in solved:
+        own = {c for c, factor in part.moves if abs(factor) == 1 and c in summed}
+        if part.stride > 1 and {c.kind for c in own} == {"axis", "loop"}:
+            competing |= own
+    return tuple(sorted(summed, key=lambda c: ranges[c][1] - ranges[c][0] + 1 if c in competing else 0))
