@@ -30,12 +30,13 @@ from ...analysis.aliases import Aliases
 from ...analysis.machine import VECTORS
 from ...analysis.tuning import Vectorization
 from ...ir.builder import Builder
-from ...ir.effects import is_addressing
-from ...ir.ops import Atomic, Block, Builtin, Extract, Function, If, Load, Module, Op, Param, Store, Value
-from ...ir.traverse import blocks, clone, descend, free_values, operands, walk, with_body
-from ...ir.types import I32, I64, U32, Pointer, Scalar, Struct
+from ...ir.effects import is_addressing, is_pure
+from ...ir.ops import Apply, Atomic, Block, Builtin, Extract, Function, If, Load, Module, Op, Param, Store, Value
+from ...ir.traverse import blocks, clone, descend, free_values, operands, uses, walk, with_body
+from ...ir.types import I32, I64, U32, Array, Pointer, Scalar, Struct
 from . import spread
 
+_WORTH_A_LOOP = 6  # operations
 GRID = "_grid_x"  # the parameter with the number of blocks of the kernel's launch
 
 
@@ -67,6 +68,8 @@ class _Quadrupled:
         self.wide = {found[k] for k in plan.wide}
         self.aliases = Aliases(function)
         self.definition = {v: op for op in walk(function.body) for v in op.results}
+        self.used = uses(function.body)
+        self.is_long = sum(map(_is_arithmetic, walk(function.body))) >= _WORTH_A_LOOP
         self.indices = {"block_idx": block, "grid_dim": extent}
         count = b.constant(self.width, U32)
         self.first = b.apply("mul", b.builtin("thread_idx"), count)
@@ -170,16 +173,41 @@ class _Quadrupled:
                 values[result] = values.get(inner, inner)
 
     def each(self, waiting: list[Op]) -> None:
-        for values in self.maps:
-            self.b.ops += clone(Block((), tuple(waiting), ()), values).ops
+        """Much of it is written once, in a loop that is unrolled, whose arrays are registers."""
+        if sum(map(_is_arithmetic, waiting)) >= _WORTH_A_LOOP and all(map(is_pure, waiting)):
+            self.in_a_loop(Block((), tuple(waiting), ()))
+        else:
+            for values in self.maps:
+                self.b.ops += clone(Block((), tuple(waiting), ()), values).ops
         waiting.clear()
+
+    def in_a_loop(self, block: Block) -> None:
+        b, number, own = self.b, Value(U32, "~j"), {v for op in block.ops for v in op.results}
+        given = [v for v in free_values(block) if len({values.get(v, v) for values in self.maps}) > 1]
+        wanted = [v for v in own if self.used.get(v, 0) > sum(v in operands(op) for op in block.ops)]
+        wanted.sort(key=list(self.definition).index)
+        cells = {v: b.alloca(Array(v.type, self.width), f"{v.name or 'other'}_values") for v in (*given, *wanted)}
+        for v in given:
+            for k, values in enumerate(self.maps):
+                b.store(self.cell(cells[v], b.constant(k, U32)), values[v])
+        with b.region() as region:
+            mapping = {**self.maps[0], **{v: b.load(self.cell(cells[v], number), name=v.name) for v in given}}
+            b.ops += clone(block, mapping).ops
+            for v in wanted:
+                b.store(self.cell(cells[v], number), mapping[v])
+        b.for_(b.constant(0, U32), b.constant(self.width, U32), (), 1, region.block((number,)), unroll=0)
+        for k, values in enumerate(self.maps):
+            values.update((v, b.load(self.cell(cells[v], b.constant(k, U32)), name=v.name)) for v in wanted)
+
+    def cell(self, cells: Value, number: Value) -> Value:
+        return self.b.offset(self.b.decay(cells), number)
 
     def load(self, op: Load) -> None:
         b, lanes, parts = self.b, *self.parts(op.ptr)
         loaded = [b.load(part) for part in parts]
         for k, values in enumerate(self.maps):
-            name, type = op.result.name, op.result.type
-            values[op.result] = b.emit(Extract, loaded[k // lanes], k % lanes, type=type, name=name)
+            name = None if self.is_long else op.result.name
+            values[op.result] = b.emit(Extract, loaded[k // lanes], k % lanes, type=op.result.type, name=name)
 
     def store(self, op: Store) -> None:
         b, lanes, parts = self.b, *self.parts(op.ptr)
@@ -235,6 +263,10 @@ class _Quadrupled:
             return False
         inside = (nested for one in before for nested in walk(Block((), (one,), ())))
         return not any(self.aliases.may_change(nested, op.ptr) for nested in inside)
+
+
+def _is_arithmetic(op: Op) -> bool:
+    return isinstance(op, Apply) and isinstance(op.result.type, Scalar) and op.result.type.is_float
 
 
 def _is_sum(op: Op) -> bool:
