@@ -231,3 +231,20 @@ def test_rows_that_look_at_adjoints_add_to_them_in_time(name: str) -> None:
             kg.gradient(kernel, "o, k")[5, 1](np.zeros(5), q, k.copy(), start, 9, d_o, d_k)
         found.append(d_k)
     np.testing.assert_allclose(*found, rtol=1e-12)
+
+
+WINDOWS = {
+    "the largest": "double m = -1e30; for (int j = max(0, i - 16); j <= i; ++j) m = fmax(m, q[j]); o[i] = m;",
+    "a group": "double m = -1e30; int g = i / 8; for (int j = g * 8; j < g * 8 + 8; ++j) m = fmax(m, q[j]); o[i] = m;",
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_loops_over_a_window_are_not_over_all_keys(name: str) -> None:
+    """Of a million keys, each row has a few."""
+    body = f"int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) {{ {WINDOWS[name]} }}"
+    kernel: Any = kg.compile(f"__global__ void kernel(double *o, const double *q, int n) {{ {body} }}")["kernel"]
+    n = 1 << 20
+    gradient = kg.gradient(kernel, "o, q", primal=False)
+    plan = gradient.planned(make_launch(n // 256, 256), (np.empty(n), np.empty(n), n), {}, on_gpu=True).plan
+    assert not plan.variant.options.facts.exchanged

@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ...analysis import structure as structure_analysis
 from ...analysis.access.affine import Shape
 from ...analysis.access.executions import Executions
@@ -18,6 +20,7 @@ from ...analysis.roots import Memory
 from ...analysis.roots import analyse as roots_of
 from ...analysis.structure import Structure
 from ...autodiff.costs.operations import cost
+from ...autodiff.costs.traffic import Sample
 from ...deep import deeply
 from ...ir.ops import Atomic, Block, For, Function, Global, Load, Module, Value
 from ...ir.traverse import operands, walk
@@ -99,8 +102,9 @@ class Exchangeable:
             kept = _product(tuple(grid[a] for a in part.axes))
             if found is None or kept > _MOST_GRID or not self.is_possible(part):
                 continue
-            sums = Executions(self._structure, Shape(grid, block), self._numbers(numbers))
-            if not self.pays(part, found, rows, sums):
+            shape, known = Shape(grid, block), self._numbers(numbers)
+            sums, each = Executions(self._structure, shape, known), self.keys_of_a_row(part.loop, found, shape, known)
+            if not self.pays(part, found, rows, sums, each):
                 continue
             for group in chosen:
                 together = self.together([*group, number])
@@ -130,10 +134,19 @@ class Exchangeable:
         names = {p.value: p.name for p in self.function.params}
         return lambda value: known(names[value]) if value in names else None
 
-    def pays(self, part: Part, keys: Keys, rows: int, sums: Executions) -> bool:
+    def keys_of_a_row(self, loop: For, keys: Keys, shape: Shape, known: Callable[[Any], Any]) -> float:
+        """How many a row has, of all there are: windows and triangles have some each."""
+        sample = Sample(shape, self._structure, known)
+        lower, upper = sample.value(loop.lower), sample.value(loop.upper)
+        if lower is None or upper is None:
+            return keys.number
+        trips = np.maximum(0, -((lower - upper) // loop.step))
+        return float(np.broadcast_to(trips, sample.count).mean())
+
+    def pays(self, part: Part, keys: Keys, rows: int, sums: Executions, each: float) -> bool:
         """Less is computed again than additions by all rows take, and there is enough of that. What neighbouring keys
-        read in other sectors is a transfer for each of them."""
-        if keys.number < FEWEST or keys.number * rows * len(part.updates) < _ENOUGH:
+        read in other sectors is a transfer for each of them. `each`: the keys of a row."""
+        if keys.number < FEWEST or each * rows * len(part.updates) < _ENOUGH:
             return False
         if registers(part) > _MOST_OF_ONE:
             return False
@@ -141,7 +154,7 @@ class Exchangeable:
         work = Block((), tuple(op for op in part.loop.body.ops if op in part.needs.ops and id(op) not in own), ())
         scattered = sum(isinstance(op, Load) and self.is_scattered(op, part.loop, sums) for op in work.ops)
         started = -(-keys.number // BLOCK) * BLOCK
-        return (cost(work) + _SCATTERED * scattered) * started < _UPDATE * len(part.updates) * keys.number
+        return (cost(work) + _SCATTERED * scattered) * started < _UPDATE * len(part.updates) * each
 
     def is_scattered(self, load: Load, loop: For, sums: Executions) -> bool:
         places = [sums.address(load.ptr, root) for root in self._roots.of(load.ptr) if not is_shared(root)]
