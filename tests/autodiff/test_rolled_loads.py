@@ -79,7 +79,7 @@ def test_elements_collect_their_adjoints(name: str) -> None:
     assert counts(plan).atomics == 0
 
 
-@pytest.mark.parametrize("name", [name for name in NOT if name != "written"])
+@pytest.mark.parametrize("name", [name for name in NOT if name not in ("written", "beside a stencil")])
 def test_others_stay(name: str) -> None:
     case = CASES[name]
     gradient = kg.gradient(kernel_of(case.source), LISTED, primal=False, keep="y", assign="x, z")

@@ -39,6 +39,7 @@ COLUMN = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= w) return;"
 LINE = ((2,), (8,))
 AROUND = "x[q - 1] * x[q + 1] + x[q - w] - x[q + w]"
 STEP = f"int q = p + k * st; double c = x[q + st]; y[q] = a * b + b * c * z[q] + {AROUND}; a = b; b = c;"
+USED = "y[k * w + i] = a * b * b + x[(k + 1) * w + (i + 1) % w]; a = b;"
 
 ROLLED = {
     "plane by plane": Case(
@@ -161,6 +162,45 @@ NOT = {
         " y[k * w + i] = a * b * x[k * w + (i + 1) % w]; a = b; q += k % 2 ? w : 2 * w; if (q + w >= n * w) q = i; }",
         (),
         LINE,
+    ),
+    "remainders, downwards": Case(
+        f"{COLUMN} double a = x[n * w + i]; for (int k = n - 1; k >= 0; --k) {{ double b = x[k % n * w + i]; {USED} }}",
+        (),
+        LINE,
+    ),
+    "masked": Case(
+        f"{COLUMN} double a = x[i]; for (int k = 0; k < 8; ++k) {{ double b = x[(k & 7) * w + w + i]; {USED} }}",
+        (),
+        LINE,
+    ),
+    "a quotient": Case(
+        f"{COLUMN} double a = x[i]; for (int k = 0; k < n; ++k) {{ double b = x[(8 * k + (i & 7)) / 8 * w + w + i];"
+        f" {USED} }}",
+        (),
+        LINE,
+    ),
+    "unsigned in a sum of pointers": Case(
+        f"{COLUMN} double a = x[i]; for (int k = 0; k < n; ++k) {{ double b = (x + (unsigned)k * w)[w + i]; {USED} }}",
+        (),
+        LINE,
+    ),
+    "unsigned, then longer": Case(
+        f"{COLUMN} double a = x[i]; for (int k = 0; k < n; ++k) {{"
+        f" double b = x[(size_t)(unsigned)k * w + w + i]; {USED} }}",
+        (),
+        LINE,
+    ),
+    "a counter that would come round": Case(
+        f"{COLUMN} double a = x[i]; for (int m = -2147483647 - 1; m < -2147483640; ++m) {{"
+        f" long long k = m + 2147483648ll; double b = x[(m + 2147483649ll) * w + i]; {USED} }}",
+        (),
+        LINE,
+    ),
+    "beside a stencil": Case(
+        f"{BOX} double a = x[p], b = x[p + st], e = z[p + (n - 2) * st]; for (int k = 1; k < n - 1; ++k) {{"
+        f" int q = p + k * st; double c = x[q + st], f = z[(n - 2 - k) % (n - 2) * st + p];"
+        f" y[q] = a * b + b * c + {AROUND} + e * f; a = b; b = c; e = f; }}",
+        (1, 2),
     ),
     "unsigned": Case(
         f"{COLUMN} double a = x[i]; for (unsigned k = 0; k < n; ++k) {{ double b = x[(k + 1) * w + i];"

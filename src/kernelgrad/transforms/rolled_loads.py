@@ -24,12 +24,28 @@ from typing import NamedTuple
 from ..analysis import roots, structure
 from ..analysis.access.affine import Affine
 from ..analysis.access.executions import Executions
+from ..analysis.fold import limits
 from ..analysis.structure import carried_as
 from ..ir.builder import Builder
 from ..ir.effects import is_pure
-from ..ir.ops import Apply, Block, Constant, For, Function, If, Load, Module, Op, Value, While
-from ..ir.traverse import clone, descend, operands, substitute, uses, walk, with_body
-from ..ir.types import Scalar
+from ..ir.ops import (
+    Apply,
+    Block,
+    Constant,
+    For,
+    Function,
+    If,
+    Load,
+    Member,
+    Module,
+    Offset,
+    Op,
+    PtrCast,
+    Value,
+    While,
+)
+from ..ir.traverse import blocks, clone, descend, operands, substitute, uses, walk, with_body
+from ..ir.types import U64, Scalar
 from . import simplify
 
 _ORDER = {"lt": 1, "gt": -1, "le": 1, "ge": -1}
@@ -149,7 +165,8 @@ class _Sources:
         return known and read <= self.memory.lasting() and not load.volatile and self.address(load) is not None
 
     def address(self, load: Load) -> _Address | None:
-        """What computes it in the loop; None where that is more than arithmetic of what the loop counts."""
+        """What computes it in the loop; None where that is more than sums and products of what the loop counts: they go
+        on before its first iteration as they do in it."""
         wanted, needed, counted = [load.ptr], set[Op](), dict[Value, Value | int]()
         while wanted:
             value = wanted.pop()
@@ -158,12 +175,19 @@ class _Sources:
                 continue
             if op is None and (step := self.step(value)) is not None:
                 counted[value] = step
-            elif op is None or not is_pure(op):
+            elif op is None or not is_pure(op) or not (_is_linear(op) or self.is_fixed(value)):
                 return None
             else:
                 needed.add(op)
                 wanted += operands(op)
         return _Address(counted, tuple(op for op in walk(self.loop.body) if op in needed))
+
+    def is_fixed(self, value: Value) -> bool:
+        """Whether nothing that the loop carries is in it."""
+        if not self.structure.is_inside(value, self.loop):
+            return True
+        op = self.structure.definition.get(value)
+        return op is not None and is_pure(op) and not blocks(op) and all(map(self.is_fixed, operands(op)))
 
     def step(self, arg: Value) -> Value | int | None:
         """What each iteration adds to a number, of which there is less than it starts with, too."""
@@ -200,10 +224,32 @@ class _Sources:
         place, moving = self.sums.address(first.ptr, root), self.sums.address(source.load.ptr, root)
         if others or place is None or moving is None or first.result.type != source.load.result.type:
             return False
+        rest = self.at(moving, -source.before)
+        if place.plus(rest, -1).terms or place.const != rest.const:
+            return False
+        address = self.address(source.load)
+        assert address is not None
+        converted = [
+            v for op in address.ops if isinstance(op, Apply) and op.fn == "convert" for v in (*op.args, op.result)
+        ]
+        indices = [op.index for op in address.ops if isinstance(op, Offset)]
+        return all(self.fits(v, source.before) for v in (*address.counted, *converted, *indices))
+
+    def at(self, sum_: Affine, iteration: int) -> Affine:
+        """What it would be in an iteration before the first."""
         counted = self.loop.body.args
-        by = sum(map(moving.slope, counted))
-        rest = Affine(moving.const - source.before * by, tuple(moving.rest(*counted).items()))
-        return not place.plus(rest, -1).terms and place.const == rest.const
+        by = sum(map(sum_.slope, counted))
+        return Affine(sum_.const + iteration * by, tuple(sum_.rest(*counted).items()))
+
+    def fits(self, value: Value, before: int) -> bool:
+        """Whether it does not come round in so many iterations before the first."""
+        assert self.sums is not None
+        sum_ = self.sums.of(value)
+        if sum_ is None or not isinstance(value.type, Scalar):
+            return False
+        least, most = limits(value.type)
+        ranges = [self.sums.range(self.at(sum_, -k)) for k in range(1, before + 1)]
+        return value.type == U64 or all(least <= low and high <= most for low, high in ranges)
 
 
 def run(function: Function, module: Module, rolled: frozenset[Rolled]) -> Function:
@@ -241,6 +287,22 @@ def _loaded(b: Builder, sources: _Sources, source: _Source) -> Value:
         mapping[number] = b.apply("sub", number, b.apply("mul", b.constant(source.before, number.type), by))
     b.ops += clone(Block((), (*address.ops, source.load), ()), mapping).ops
     return mapping[source.load.result]
+
+
+def _is_linear(op: Op) -> bool:
+    """What does not come round is the same sum of what the loop counts in every iteration, and before the first."""
+    if isinstance(op, Offset | Member | PtrCast | Constant):
+        return True
+    if not isinstance(op, Apply) or not all(map(_is_signed_or_long, (op.result, *op.args))):
+        return False
+    if op.fn == "convert":
+        source, type = op.args[0].type, op.result.type
+        return source == type or (isinstance(source, Scalar) and source.kind == "int")
+    return op.fn in ("add", "sub", "mul")
+
+
+def _is_signed_or_long(value: Value) -> bool:
+    return isinstance(value.type, Scalar) and (value.type.kind == "int" or value.type == U64)
 
 
 def _holds(fn: str, more: int) -> bool:

@@ -40,7 +40,7 @@ from ...autodiff.reverse import Derivation
 from ...deep import deeply
 from ...errors import KernelGradError
 from ...ir.ops import Barrier, BarrierReduce, For, Function, If, Load, Value, Warp, While
-from ...ir.traverse import kinds
+from ...ir.traverse import kinds, walk
 from ...ir.types import F32, F64, Pointer
 from ...kernel import Kernel
 from ...runtime.arguments import Supplied
@@ -276,7 +276,15 @@ class Gathers:
         kernel = self._kernels[gather, key]
         assert kernel is not None
         staging = _STAGING * min(1, _FEWEST_USES * len(gather.staged) / max(1, uses))
-        return cost(kernel.function.body) + self._again(gather, key, sums) + staging
+        again = self._again(gather, key, sums)
+        if again and not self._are_nested(self._emitted[gather, key]):  # for what each thread reads once
+            again /= max(1, uses / len(gather.sites))
+        return cost(kernel.function.body) + again + staging
+
+    def _are_nested(self, emitted: Emitted) -> bool:
+        """Whether loops run again for each iteration of those over what reads an element."""
+        over = [op for op in walk(emitted.function.body) if isinstance(op, For) and id(op) not in emitted.again]
+        return any(id(inner) in emitted.again for op in over for inner in walk(op.body))
 
     def _can_be_built(self, gather: Gather, key: PatternKey) -> bool:
         if (gather, key) not in self._kernels:
