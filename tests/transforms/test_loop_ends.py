@@ -26,6 +26,11 @@ LOOPS = {
         " { if (f[i] != 0 && f[i + 1] == 1) break; a += x[i] * d; } y[t] = a;",
         0,
     ),
+    "pointers that walk": (
+        "const double *p = x, *q = x + 1; int i = 0; while (i < n) { a += p[0] * q[0]; if (f[i] == 2) break;"
+        " p++; q += 2; i++; } y[t] = a;",
+        0,
+    ),
     "used behind": ("int i = 0; for (; i < n; ++i) { if (f[i] == 2) break; a += x[i]; } y[t] = a * i;", 1),
     "continue": ("ROUND { if (f[i] == 1) continue; if (f[i] == 2) break; a += x[i]; } y[t] = a;", 0),
 }

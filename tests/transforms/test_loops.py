@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+import kernelgrad as kg
 from kernelgrad.ir.builder import Builder
 from kernelgrad.ir.ops import For, Function, Print, Value, While
 from kernelgrad.ir.types import BOOL, I32, I64, U32, U64, Pointer, Scalar
@@ -188,3 +190,15 @@ def test_an_unroll_request_survives() -> None:
     ops = tuple(replace(op, unroll=4) if isinstance(op, While) else op for op in original.body.ops)
     unrolled = replace(original, body=replace(original.body, ops=ops))
     assert the(converted(unrolled, 3), For).unroll == 4
+
+
+@pytest.mark.parametrize(("first", "turns"), [(-6, 0), (3, 7), (10, 0), (0, 10)])
+def test_what_adds_up_from_beyond_what_has_a_sign(first: int, turns: int) -> None:
+    kernel = kg.compile("""__global__ void k(long long *out, int a) {
+        unsigned long long k = (unsigned long long)a; long long c = 0;
+        while (k < 10) { c++; k += 1; }
+        out[0] = c; out[1] = (long long)k;
+    }""")["k"]
+    out = np.zeros(2, np.int64)
+    kernel[1, 1](out, first)
+    assert out.tolist() == [turns, first + turns]

@@ -16,7 +16,7 @@ from ..ir.builder import Builder
 from ..ir.effects import is_clock
 from ..ir.ops import Apply, Block, Builtin, Constant, For, Function, Module, Offset, Op, Value
 from ..ir.traverse import blocks, descend, operands, uses, walk, with_body
-from ..ir.types import I64, Scalar
+from ..ir.types import I64, U64, Scalar
 from .dce import eliminate
 
 
@@ -83,10 +83,15 @@ class _Distances:
 
 
 def _count(b: Builder, loop: For) -> Value:
-    """How often the loop runs."""
+    """How often the loop runs. Ends of 64 bits without a sign may be more than a signed number."""
     low, high = b.convert(loop.lower, I64), b.convert(loop.upper, I64)
     first, last = (low, high) if loop.step > 0 else (high, low)
-    distance = b.apply("max", b.apply("sub", last, first), b.constant(0, I64))
+    nothing, distance = b.constant(0, I64), b.apply("sub", last, first)
+    if loop.lower.type == U64:
+        runs = b.apply("lt" if loop.step > 0 else "gt", loop.lower, loop.upper)
+        distance = b.apply("select", runs, distance, nothing)
+    else:
+        distance = b.apply("max", distance, nothing)
     rounded = b.apply("add", distance, b.constant(abs(loop.step) - 1, I64))
     return b.apply("div", rounded, b.constant(abs(loop.step), I64))
 
