@@ -27,8 +27,8 @@ LOOPS = {
         0,
     ),
     "pointers that walk": (
-        "const double *p = x, *q = x + 1; int i = 0; while (i < n) { a += p[0] * q[0]; if (f[i] == 2) break;"
-        " p++; q += 2; i++; } y[t] = a;",
+        "const double *p = x, *q = x + n; int i = 0; while (i < n) { a += p[0] * q[0]; if (f[i] == 2) break;"
+        " p++; q--; i++; } y[t] = a;",
         0,
     ),
     "used behind": ("int i = 0; for (; i < n; ++i) { if (f[i] == 2) break; a += x[i]; } y[t] = a * i;", 1),
