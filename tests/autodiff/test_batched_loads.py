@@ -11,21 +11,9 @@ import kernelgrad as kg
 from derived import kernel_of
 from every_plan import forced
 from kernelgrad.runtime.config import make_launch
+from loop_cases import BATCHED, ELEMENT, STRIDES
+from loop_cases import BATCHED_HEAD as HEAD
 
-HEAD = "__global__ void k(float *y, const float *x, const float *w, const int *f, int n, int c)"
-STRIDES = "for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)"
-ELEMENT = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n)"
-VALUE = "tanhf(x[i] + w[i % c])"
-BATCHED = {
-    "strides of the grid": f"{STRIDES} y[i] = {VALUE};",
-    "behind a guard": f"{STRIDES} if (i % 3) y[i] = {VALUE};",
-    "on both sides": f"{STRIDES} if (i % 2) y[i] = {VALUE}; else y[i] = expf(x[i]) * w[i % c];",
-    "what the data leaves out": f"{STRIDES} if (f[i] > 0) y[i] = {VALUE}; else y[i] = x[i] * 2;",
-    "downwards": "int m = gridDim.x * blockDim.x; int first = blockIdx.x * blockDim.x + threadIdx.x;"
-    " for (int i = n - 1 - first; i >= 0; i -= m) y[i] = tanhf(x[i]);",
-    "a column": "int m = gridDim.x * blockDim.x, t = blockIdx.x * blockDim.x + threadIdx.x; float s = 0;"
-    " for (int k = 0; k < n / m; ++k) s = fmaf(s, 0.5f, expf(x[k * m + t]) * w[t % c]); y[t] = s;",
-}
 NOT = {
     "short": f"{ELEMENT} {{ float s = 0; for (int k = 0; k < 8; ++k) s += expf(x[i] * w[k]); y[i] = s; }}",
     "cheap": f"{STRIDES} y[i] = x[i] * w[i % c];",

@@ -12,18 +12,8 @@ from derived import kernel_of
 from every_plan import forced
 from kernelgrad.explain.counted import counts
 from kernelgrad.runtime.config import make_launch
-
-HEAD = "__global__ void k(double *y, const double *x, const double *w, int n, int r, int c, int s)"
-I = "int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return; double a = 0;"  # noqa: E741
-CASES = {
-    "taps": f"{I} for (int j = 0; j < r; ++j) a += w[j] * x[i + j]; y[i] = a * a;",
-    "a radius": f"{I} for (int j = -r; j <= r; ++j) if (i + j >= 0 && i + j < n) a += w[j + r] * x[i + j]; y[i] = a;",
-    "a window": f"{I} int q = i % 8, p = i / 8; for (int u = 0; u < r; ++u) for (int v = 0; v < c; ++v)"
-    " a += w[u * c + v] * x[(p * s + u) * 16 + q * s + v]; y[i] = a;",
-    "a matrix": f"{I} for (int u = 0; u < r; ++u) {{ double b = 0; for (int v = 0; v < c; ++v)"
-    " b += w[u * c + v] * x[i * c + v]; a += tanh(b); } y[i] = a;",
-    "state": f"{I} a = x[i]; for (int u = 0; u < r; ++u) a = a * w[u] + sin(a); y[i] = a;",
-}
+from loop_cases import SHORT as CASES
+from loop_cases import SHORT_HEAD as HEAD
 
 
 def arguments(n: int = 64) -> list[np.ndarray[Any, Any]]:

@@ -10,17 +10,9 @@ import pytest
 import kernelgrad as kg
 from derived import kernel_of
 from every_plan import forced
+from loop_cases import LOOP, SLOW
+from loop_cases import SLOW_HEAD as HEAD
 
-HEAD = "__global__ void k(double *y, const double *x, const double *w, const double *v, int n, int each, int c)"
-LOOP = "for (int i = threadIdx.x; i < n; i += blockDim.x)"
-SLOW = {
-    "channels of a block's row": f"{LOOP} {{ int q = blockIdx.x * n + i; y[q] = x[q] * w[i / each] + v[i / each]; }}",
-    "channels of a group": f"{LOOP} {{ int q = blockIdx.x * n + i; y[q] = x[q] * w[blockIdx.x * (n / each) + i / each];"
-    " }",
-    "channels that come round": f"{LOOP} {{ int q = blockIdx.x * n + i; y[q] = x[q] * sin(w[q / each % c]); }}",
-    "behind a sum": f"double s = 0; {LOOP} s += x[blockIdx.x * n + i]; {LOOP} {{ int q = blockIdx.x * n + i;"
-    " y[q] = s * x[q] * w[i / each]; }",
-}
 NOT = {
     "every turn": f"{LOOP} {{ int q = blockIdx.x * n + i; y[q] = x[q] * w[i / each + i]; }}",
     "remainders": f"{LOOP} {{ int q = blockIdx.x * n + i; y[q] = x[q] * w[i % c]; }}",
