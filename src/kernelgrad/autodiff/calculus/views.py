@@ -7,7 +7,7 @@ threads of a block; where it varies, the cast is of an element, to get at its bi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 
 from ...analysis.roots import Memory
@@ -109,6 +109,13 @@ def apart(
     if any(_makes_float(op) for op in work.definitions.values()):  # of integers that may be the bits of another view
         found = [op for op in found if not isinstance(op, Load)]
     return zeros.union(map(id, found))
+
+
+def views_of(function: Function) -> Callable[[Access], list[View]]:
+    """Those that an access is through, of all memory that it may be to."""
+    memory = roots_of(function)
+    work = _Views(function, memory, frozenset())
+    return lambda op: [view for root in memory.of(op.ptr) for view in work.views(op.ptr, root)]
 
 
 def cut_pointers(function: Function) -> frozenset[Value]:

@@ -2,8 +2,9 @@
 
     double *u = (double *)(raw + 8); int *h = (int *)raw; ... u[t] ... h[t]
 
-Where views begin is known before (`calculus/views`), how far they reach only of a launch: here, h reaches into u. What
-one stores is lost for the other, with its derivative (rule 15).
+Where views begin is known before, and those that begin at the same place are dealt with then (`calculus/views`). How
+far they reach is known only of a launch: here, h reaches into u. What one stores is lost for the other, with its
+derivative (rule 15).
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from ...ir.builder import pointee
 from ...ir.ops import Atomic, Function, GlobalRef, Load, Member, Offset, PtrCast, Store, Value
 from ...ir.traverse import walk
 from ...ir.types import Scalar
-from ..calculus.views import leaves, zero_words
+from ..calculus.views import View, leaves, views_of, zero_words
 
-_Found = tuple[int, int, Load | Store | Atomic, frozenset[Scalar]]
+_Found = tuple[int, int, Load | Store | Atomic, list[View]]
 
 
 def cut_variables(function: Function) -> tuple[str, ...]:
@@ -32,11 +33,11 @@ def cut_variables(function: Function) -> tuple[str, ...]:
 def refuse_overlapping_views(function: Function, variables: Iterable[str], nbytes: int, intervals: Intervals) -> None:
     """`variables`: those through which derivatives flow. `nbytes`: of a block's shared memory: what is not known to end
     within is not known at all."""
-    zeros, seen = zero_words(function), _types_seen(function)
+    zeros, views = zero_words(function), views_of(function)
     for variable in variables:
         accesses = [op for op in accesses_of(function, variable) if id(op) not in zeros]
         reaches = reaches_of(function, accesses, intervals)
-        found = [(*ends, op, seen(op.ptr)) for op in accesses if (ends := reaches.get(id(op))) is not None]
+        found = [(*ends, op, views(op)) for op in accesses if (ends := reaches.get(id(op))) is not None]
         within = [own for own in found if own[0] >= 0 and own[1] <= nbytes]
         for one in within:
             for other in within:
@@ -51,8 +52,12 @@ def refuse_overlapping_views(function: Function, variables: Iterable[str], nbyte
 
 
 def _meet(one: _Found, other: _Found) -> bool:
-    overlap = one[0] < other[1] and other[0] < one[1]
-    return overlap and one[3] != other[3] and any(t.is_float for t in one[3] | other[3])
+    """Whether they do in this launch, though they do not begin together."""
+    if not (one[0] < other[1] and other[0] < one[1]):
+        return False
+    pairs = [(own, its) for own in one[3] for its in other[3]]
+    mixed = any(own.types != its.types and (own.has_floats or its.has_floats) for own, its in pairs)
+    return mixed and not any(own.meets(its) for own, its in pairs)
 
 
 def _types_seen(function: Function) -> Callable[[Value], frozenset[Scalar]]:

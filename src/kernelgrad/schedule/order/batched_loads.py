@@ -29,7 +29,7 @@ from ...ir.builder import Builder
 from ...ir.effects import PURE, is_pure
 from ...ir.ops import Block, Constant, For, Function, If, Load, Module, Op, Store, Value
 from ...ir.traverse import blocks, clone, descend, operands, walk, with_body, with_ops
-from ...ir.types import U32, U64, Array, Pointer, Scalar
+from ...ir.types import I64, U32, Array, Pointer, Scalar
 
 Values = tuple[Value, ...]
 Turn = Callable[[Builder, Value, Value, Values], Values]  # of its cells' number, the loop's, and what is carried
@@ -167,7 +167,7 @@ class _Turn:
         """The number of turns, without overflow."""
         lower, upper, step = self.loop.lower, self.loop.upper, self.loop.step
         assert isinstance(lower.type, Scalar)
-        type = U64 if lower.type.bits > 32 else U32
+        type = I64 if lower.type.bits > 32 else U32
         ends = (upper, lower) if step > 0 else (lower, upper)
         distance = b.apply("sub", *(b.convert(v, type) for v in ends))
         if abs(step) > 1:
