@@ -8,8 +8,9 @@
     }
     atomicAdd(&_d_w[place], sum);
 
-Nothing need be known of when the place changes. It is worth it where the loop's number is in the place as part of a
-quotient alone.
+Nothing need be known of when the place changes; but nobody may look at what is there before it is added: threads do not
+meet in the loop, and nothing in it reads, stores or takes what may be the same memory. It is worth it where the loop's
+number is in the place as part of a quotient alone.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
+from ...analysis.aliases import Aliases
 from ...autodiff.calculus.shadows import ZERO
 from ...ir.builder import Builder
-from ...ir.ops import Apply, Atomic, Block, For, Function, Module, Offset, Op, Value
+from ...ir.effects import MEETINGS
+from ...ir.ops import Apply, Atomic, Block, For, Function, Load, Module, Offset, Op, Store, Value
 from ...ir.traverse import descend, free_values, operands, uses, walk, with_body, with_ops
 from ...ir.types import F32, F64
 
@@ -45,7 +48,7 @@ class _Pass:
     def __init__(self, function: Function):
         self.function = function
         self.definition = {v: op for op in walk(function.body) for v in op.results}
-        self.used = uses(function.body)
+        self.used, self.aliases = uses(function.body), Aliases(function)
 
     def run(self) -> Function:
         return with_body(self.function, self.block(self.function.body))
@@ -64,10 +67,17 @@ class _Pass:
         for op in loop.body.ops:
             if isinstance(op, Atomic) and op.kind == "add" and op.together and not self.used.get(op.result):
                 place = self.definition.get(op.ptr)
-                if isinstance(place, Offset) and place.ptr in outside and op.args[0].type in (F32, F64):
+                unseen = isinstance(place, Offset) and not any(self.may_see(other, place) for other in walk(loop.body))
+                if unseen and isinstance(place, Offset) and place.ptr in outside and op.args[0].type in (F32, F64):
                     slow = self.is_slow(place.index, loop.body.args[0])
                     found += [_Sum(op, place.ptr, place.index)] if slow else []
         return found
+
+    def may_see(self, op: Op, place: Offset) -> bool:
+        """Whether an operation, or another thread that waits for it, may look at what is there."""
+        if isinstance(op, Load | Store) or (isinstance(op, Atomic) and (op.kind != "add" or self.used.get(op.result))):
+            return self.aliases.may_share(self.aliases.root(op.ptr), self.aliases.root(place.result))
+        return isinstance(op, MEETINGS)
 
     def is_slow(self, index: Value, counter: Value) -> bool:
         """Whether the counter is in it, and there in what is divided alone."""
@@ -114,5 +124,8 @@ class _Pass:
         return b.ops, b.apply("add", before, op.args[0], name=sum_.name)
 
     def add(self, b: Builder, own: _Sum, place: Value, sum_: Value) -> None:
-        ptr = b.offset(own.base, place)
-        b.add(replace(own.op, ptr=ptr, args=(sum_,), results=(Value(own.op.result.type),)))
+        """Before the first turn there is no place yet, and nothing to add."""
+        with b.region() as region:
+            ptr = b.offset(own.base, place)
+            b.add(replace(own.op, ptr=ptr, args=(sum_,), results=(Value(own.op.result.type),)))
+        b.if_(b.apply("ne", sum_, b.constant(0.0, sum_.type)), region.block())
