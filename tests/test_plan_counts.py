@@ -70,7 +70,7 @@ def test_benchmarks(number: int, contract: str, where: str, monkeypatch: pytest.
     gradient = kg.gradient(kernel, listed, **options)
     assert COUNTS.emissions == 0  # what cannot be differentiated is known before
     plan = planned(gradient, launch, args, WAYS[where])
-    assert emitted_forms(plan) <= MOST_EMITTED - 1
+    assert emitted_forms(plan) <= MOST_EMITTED - 1 + bool(plan.then)  # in two, once one was looked at
     assert COUNTS.derivations <= MOST_DERIVED
 
 
@@ -115,7 +115,7 @@ def test_plan_kinds(source: str, plan: str) -> None:
         gradient = kg.gradient(kg.compile(source)["k"])
         gradient[4, 32](y, x, w, 0.5, n, *adjoints)
         (launched,) = gradient._plans._found.values()
-        assert emitted_forms(launched) <= MOST_EMITTED
+        assert emitted_forms(launched) <= MOST_EMITTED + bool(launched.then)
         COUNTS.reset()
         gradient[4, 32](y, x, w, 0.5, n, *adjoints)
         assert (COUNTS.derivations, COUNTS.emissions, COUNTS.finished) == (0, 0, 0)

@@ -69,7 +69,7 @@ class SmallerLaunches:
         for smaller in candidates(self.forms.for_launch(launch), launch, known):
             forms, at = self._forms(smaller.axis), smaller.of(launch)
             variant = forms.unrefused(at)  # turns may overwrite what a reverse alone reads, where blocks do not
-            if variant is not None and not variant.places:
+            if variant is not None and not variant.keeps:
                 for value in forms.chooser(at).relevant.parts:
                     known(value)
                 return forms, at
@@ -120,7 +120,7 @@ def candidates(variant: Variant, launch: KnownLaunch, known: Looking) -> Iterato
     added = places(op for op in memory.loads if how.is_atomic(op) and not is_shared(op.ptr))
     gathered = places(op for op in memory.loads if id(op) in how.gathered)
     found = []
-    for axis in (k for k in range(3) if launch.grid[k] > 1 and not variant.places):
+    for axis in (k for k in range(3) if launch.grid[k] > 1 and not variant.keeps):
         chosen = _started([_Place.of(place, axis) for place in (*added, *gathered)], axis, launch)
         if chosen is not None and all(_stays(place, axis, chosen[1]) or _is_lanes(place) for place in gathered):
             found.append((-chosen[0], Smaller(axis, chosen[1])))

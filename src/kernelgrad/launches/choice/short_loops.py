@@ -51,6 +51,8 @@ class ShortLoops:
         if not ways.on_gpu or ways.single or launch.segment is not None or not self._loops:
             return None
         trips = self._trips(launch, known)
+        if not trips:
+            return None
         inner = self._numbers([loop for loop in trips if _turns(loop, trips) <= _LONGEST], known)
         chosen, least = None, _MORE * self._cost(self.forms, launch, known)
         more = self._with_steps(inner, known)
@@ -109,7 +111,7 @@ class ShortLoops:
         if variant is None:
             return inf
         found = estimated(forms, launch, known, merging=True)
-        taped = _TAPED if variant.places else 1.0
+        taped = _TAPED if variant.keeps else 1.0
         return taped * (found.operations + ATOMIC_INSTRUCTIONS * found.atomics / 8)
 
 

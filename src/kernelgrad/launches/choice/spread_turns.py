@@ -91,7 +91,7 @@ class LargerLaunches:
     def _pays(self, forms: Forms, launch: KnownLaunch, made: Larger, known: Looking) -> bool:
         larger = launch._replace(grid=made.grid)
         variant = forms.unrefused(larger)
-        if variant is None or not variant.options.facts.gathered or variant.places:
+        if variant is None or not variant.options.facts.gathered or variant.keeps:
             return False
         many, few = (estimated(*own, known, merging=True) for own in ((forms, larger), (self.forms, launch)))
         if many.atomics >= few.atomics:

@@ -33,7 +33,7 @@ class OwnCellLaunches:
 
     def find(self, launch: KnownLaunch, known: Looking) -> Forms | None:
         """The forms of the kernel with local arrays, where that has a smaller tape."""
-        if not self._names or launch.segment is not None or not self.forms.for_launch(launch).places:
+        if not self._names or launch.segment is not None or not self.forms.for_launch(launch).keeps:
             return None
         function = self.forms.kernel.function
         sums = Executions(structure.analyse(function, apart=False), Shape(launch.grid, launch.block), known)

@@ -295,6 +295,12 @@ class Variant:
         return logs_of(self.derivative.prepared.sites)
 
     @property
+    def keeps(self) -> bool:
+        """Whether threads keep anything, as the plan has it: no code is needed to know."""
+        prepared = self.derivative.prepared
+        return any(map(bool, prepared.plan.taped.values())) or bool(prepared.sites)
+
+    @property
     def places(self) -> tuple[Stack | Log, ...]:
         """Where threads put what they keep, each on its own part of it."""
         return (*self.derivative.stacks, *self.derivative.logs)
