@@ -205,9 +205,10 @@ def _in_one(forms: Forms, launch: KnownLaunch, looking: Looking) -> LaunchPlan:
         variant = forms.laid_out(launch, rows)
     if launch.ways.on_gpu and (interleaved := _interleaved(forms, variant, launch, looking)):
         variant = forms.laid_out(launch, interleaved)
-    if launch.ways.on_gpu and _adds_to_slow_places(variant):
+    in_order = forms.settings.report_nan  # which tells the operation that comes first
+    if launch.ways.on_gpu and not in_order and _adds_to_slow_places(variant):
         variant = forms.laid_out(launch, replace(variant.options.facts, slow=True))
-    if launch.ways.on_gpu and _loads_in_batches(variant):
+    if launch.ways.on_gpu and not in_order and _loads_in_batches(variant):
         variant = forms.laid_out(launch, replace(variant.options.facts, batched=True))
     if variant.options.facts.exchanged and (aligned := _aligned(launch)):
         variant = forms.laid_out(launch, replace(variant.options.facts, aligned=aligned))

@@ -47,8 +47,8 @@ class ShortLoops:
     def find(self, launch: KnownLaunch, known: Looking) -> Forms | None:
         """Lengths of the innermost loops had better be constants; so had strides, and lengths of all loops, if that is
         clearly less."""
-        ways = launch.ways
-        if not ways.on_gpu or ways.single or launch.segment is not None or not self._loops:
+        ways, halves = launch.ways, self.forms.settings.mode == "split"  # which must have the same tape
+        if not ways.on_gpu or ways.single or halves or launch.segment is not None or not self._loops:
             return None
         trips = self._trips(launch, known)
         if not trips:
