@@ -59,6 +59,10 @@ def _without_indices(rows: Any) -> Callable[[int], list[Any]]:
     return gathers
 
 
+# One form more: the joint kernel's code says how wide it is, before a launch is done in two.
+LOOKED_AT_BOTH_WAYS = {(8, "J", "gpu"), (9, "J", "gpu")}
+
+
 @pytest.mark.parametrize("where", WAYS)
 @pytest.mark.parametrize("contract", ["J", "R"])
 @pytest.mark.parametrize("number", range(ROWS))
@@ -70,7 +74,7 @@ def test_benchmarks(number: int, contract: str, where: str, monkeypatch: pytest.
     gradient = kg.gradient(kernel, listed, **options)
     assert COUNTS.emissions == 0  # what cannot be differentiated is known before
     plan = planned(gradient, launch, args, WAYS[where])
-    assert emitted_forms(plan) <= MOST_EMITTED - (contract == "R")  # of J, both ways are looked at
+    assert emitted_forms(plan) <= MOST_EMITTED - 1 + ((number, contract, where) in LOOKED_AT_BOTH_WAYS)
     assert COUNTS.derivations <= MOST_DERIVED
 
 
@@ -102,6 +106,7 @@ TAPED = """__global__ void k(float *y, const float *x, const float *w, float a, 
     for (int k = 0; k < n; ++k) v = v * v * w[k % 5] + a;
     y[i] = v;
 }"""
+IN_TWO_WITH_A_TAPE = {(TAPED, plan) for plan in ("without copies", "in two on a GPU")}
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -115,7 +120,7 @@ def test_plan_kinds(source: str, plan: str) -> None:
         gradient = kg.gradient(kg.compile(source)["k"])
         gradient[4, 32](y, x, w, 0.5, n, *adjoints)
         (launched,) = gradient._plans._found.values()
-        assert emitted_forms(launched) <= MOST_EMITTED + bool(launched.then)
+        assert emitted_forms(launched) <= MOST_EMITTED + ((source, plan) in IN_TWO_WITH_A_TAPE)
         COUNTS.reset()
         gradient[4, 32](y, x, w, 0.5, n, *adjoints)
         assert (COUNTS.derivations, COUNTS.emissions, COUNTS.finished) == (0, 0, 0)
