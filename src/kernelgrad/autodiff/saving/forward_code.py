@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...ir.builder import Builder
 from ...ir.effects import PURE
 from ...ir.functions import REPLACED
-from ...ir.ops import Alloca, Apply, Atomic, Barrier, Block, For, If, Load, Op, Value, While
+from ...ir.ops import Alloca, Apply, Atomic, Barrier, Block, For, If, Load, Op, Value, Warp, While
 from ...ir.traverse import blocks, rebuild, walk
 from ...ir.types import I64
 from .plan import Plan, conditions_of
@@ -17,7 +17,7 @@ from .plan import Plan, conditions_of
 if TYPE_CHECKING:
     from ...analysis.tiles import Tile
 
-_RERUN = (*PURE, Alloca, Load)
+_RERUN = (*PURE, Alloca, Load, Warp)
 
 
 class Copier:

@@ -10,7 +10,7 @@ from ...analysis.roots import UNKNOWN, Memory, Roots
 from ...analysis.structure import Place, Structure
 from ...ir.effects import NESTING, OF_OPERANDS, is_clock
 from ...ir.functions import REPLACED
-from ...ir.ops import Alloca, Apply, Builtin, Constant, For, If, Load, Op, Store, Value, While
+from ...ir.ops import Alloca, Apply, Builtin, Constant, For, If, Load, Op, Store, Value, Warp, While
 from ...ir.traverse import blocks, operands
 from ...ir.types import Scalar
 
@@ -97,6 +97,9 @@ class Again:
             return op.volatile or not (early or self._unwritten(op.ptr))
         if isinstance(op, Builtin):
             return is_clock(op)
+        if isinstance(op, Warp):
+            # Those that a mask names are all there again. Outside loops, results are in registers.
+            return op.fn == "activemask" or not place.in_loop
         return not isinstance(op, (*OF_OPERANDS, Alloca, *NESTING))
 
     def is_countable(self, loop: While) -> bool:
