@@ -13,6 +13,7 @@ Number = int | float | bool
 Known = Callable[[Value], Number | None]
 BuiltinValue = Callable[[str, int], int]
 State = dict[Value, Number]
+Bounded = Callable[[For | While, Structure, Known, BuiltinValue], "int | None"]
 
 _SIMULATED = 4096  # iterations that are played
 
@@ -41,10 +42,11 @@ def _apply(op: Apply, args: list[Number | None], fn: str) -> Number | None:
 
 
 class Played:
-    """Loops inside of loops, the inner ones of other lengths each time: their counters are played."""
+    """Loops inside of loops, the inner ones of other lengths each time: their counters are played. `bounded`: at most
+    how often a loop runs of which no more is known."""
 
-    def __init__(self, structure: Structure, builtin: BuiltinValue):
-        self.structure, self.builtin = structure, builtin
+    def __init__(self, structure: Structure, builtin: BuiltinValue, bounded: Bounded | None = None):
+        self.structure, self.builtin, self.bounded = structure, builtin, bounded
         self.left = _SIMULATED
 
     def executions(self, loops: Sequence[For | While], known: Known) -> int | None:
@@ -54,6 +56,9 @@ class Played:
             return 1
         first, *inner = loops
         trips = trip_count(first, self.structure, known, self.builtin)
+        if trips is None and self.bounded is not None:
+            trips = self.bounded(first, self.structure, known, self.builtin)
+            return _times(trips, self.executions(inner, known) if trips is not None else None)
         self.left -= trips if isinstance(first, While) and trips is not None else 0
         if trips is None or self.left < 0:
             return None
@@ -69,6 +74,10 @@ class Played:
                 return None
             total += found
         return total
+
+
+def _times(trips: int | None, alike: int | None) -> int | None:
+    return None if trips is None or alike is None else trips * alike
 
 
 def _extended(known: Known, state: State) -> Known:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import NamedTuple
 
-from ...ir.ops import Apply, Constant, Value, While
+from ...ir.ops import Apply, Constant, If, Op, Value, While
 from ...ir.types import Scalar, Type
 from ..structure import Structure, carried_as
 
@@ -32,8 +32,12 @@ def ends_of(loop: While, structure: Structure) -> list[End]:
     if conditions[0] in loop.before.args:
         index = loop.before.args.index(conditions[0])
         conditions = [loop.inits[index], loop.body.results[index]]
-    several = any(isinstance(op, Apply) and op.fn == "and" for op in map(structure.definition.get, conditions))
+    several = any(map(_is_several, map(structure.definition.get, conditions)))
     return [] if several else bounds_of(loop, structure)
+
+
+def _is_several(condition: Op | None) -> bool:
+    return isinstance(condition, If) or (isinstance(condition, Apply) and condition.fn == "and")
 
 
 def bounds_of(loop: While, structure: Structure) -> list[End]:
@@ -42,6 +46,23 @@ def bounds_of(loop: While, structure: Structure) -> list[End]:
     if condition in loop.before.args:
         return _carried(loop, loop.before.args.index(condition), structure)
     return _tested(loop, structure)
+
+
+class Later(NamedTuple):
+    """In all iterations of a loop but the first: where the one before started, or where they start themselves."""
+
+    end: End
+    before: bool
+
+
+def later_bounds_of(loop: While, structure: Structure) -> list[Later]:
+    """What the condition of a rotated loop bounds, of its body's arguments."""
+    found = []
+    for values, bounds, more in _comparisons(loop.body.results[0], structure):
+        for arg, following in zip(loop.body.args, loop.body.results, strict=True):
+            if arg in values or following in values:
+                found.append(Later(End(arg, bounds, more), following not in values))
+    return found
 
 
 def _carried(loop: While, index: int, structure: Structure) -> list[End]:
@@ -76,11 +97,18 @@ def _comparisons(cond: Value, structure: Structure) -> list[_Bounded]:
     match structure.definition.get(cond):
         case Apply("and", args):
             return [bounded for arg in args for bounded in _comparisons(arg, structure)]
+        case If(first, then, orelse) as op if _is_false(orelse.results[op.results.index(cond)], structure):
+            return [*_comparisons(first, structure), *_comparisons(then.results[op.results.index(cond)], structure)]
         case Apply("lt" | "le" as fn, (left, right)):
             return _bounded(left, right, int(fn == "le"), structure)
         case Apply("gt" | "ge" as fn, (left, right)):
             return _bounded(right, left, int(fn == "ge"), structure)
     return []
+
+
+def _is_false(value: Value, structure: Structure) -> bool:
+    op = structure.definition.get(value)
+    return isinstance(op, Constant) and op.value == 0
 
 
 def _bounded(value: Value, bound: Value, more: int, structure: Structure) -> list[_Bounded]:

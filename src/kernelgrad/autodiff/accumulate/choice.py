@@ -61,7 +61,8 @@ class Facts:
     threads, by the numbers that `schedule/exchange` gives them. `aligned`: the buffers of which neighbours may be
     loaded sixteen bytes at a time. `halves`: whose adjoints are halves as they are, not copies in float. `interleaved`:
     adjoints that are added to side by side, in memory of their own (see `schedule/interleave`). `batched`: loops load
-    for several turns at once. `slow`: places that stay for some turns of a loop are added to when they change."""
+    for several turns at once. `slow`: places that stay for some turns of a loop are added to when they change.
+    `roomy`: the tape has room for as often as loops run at most, where to count that takes a launch."""
 
     private: frozenset[str] | None = None
     exclusive: frozenset[Place] | None = None
@@ -100,6 +101,7 @@ class Facts:
     interleaved: tuple[tuple[str, ...], ...] = ()
     batched: bool = False
     slow: bool = False
+    roomy: bool = False
 
 
 USUAL = Facts()  # of most launches

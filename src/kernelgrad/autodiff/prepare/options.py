@@ -69,6 +69,7 @@ class Options:
             arena=facts.arena,
             ragged=facts.ragged,
             apart_in_turn=facts.apart_in_turn,
+            roomy=facts.roomy,
         )
         return replace(self, kept=(), promises=replace(NONE, results=self.results), facts=kept)
 

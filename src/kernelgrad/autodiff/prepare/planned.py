@@ -188,6 +188,7 @@ def make_planned(function: Function, module: Module, options: Options) -> Planne
     pointers = (*given.pointers.values(), shared.nbytes)
     task = _task(shadowed, activity, pointers, options, winners, choices)
     plan = _checked_plan(task, shadowed, options)
+    plan.roomy = options.facts.roomy
     if not held.isdisjoint((Atomic, Call, Warp)):
         from ..refusals.unsupported import refuse_unsupported
 

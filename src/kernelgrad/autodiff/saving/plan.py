@@ -53,6 +53,7 @@ class Plan:
     numbers: dict[int, Value] = field(default_factory=dict)  # loop -> the number of the iteration that is reversed
     lost: dict[Value, None] = field(default_factory=dict)  # what adjoints need, or come from, and cannot be had again
     instead: dict[Value, None] = field(default_factory=dict)  # taped to save bytes, though it could be recomputed
+    roomy: bool = False  # the tape has room for as many iterations as loops have at most, where more is not known
     is_sound: bool = True  # nothing is kept that is something else in the reverse (see `in_reverse`)
     # What of an operation must run to get some of its values again: nothing else of it may, since that could read what
     # was overwritten since and, with it, read out of bounds or loop forever.

@@ -10,10 +10,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...analysis.access.loop_bounds import ends_of
+from ...analysis.induction import find_step
+from ...analysis.structure import Structure, analyse, is_rotated
 from ...errors import Span
 from ...ir.builder import Builder
-from ...ir.ops import Block, For, Function, Load, Op, Value
-from ...ir.traverse import blocks, descend, walk, with_body
+from ...ir.effects import PURE
+from ...ir.ops import Block, For, Function, If, Load, Op, Value, While
+from ...ir.traverse import blocks, descend, operands, walk, with_body
 from ...ir.types import I64, Scalar
 from .checkpoint import inlined
 from .costs import effort
@@ -22,35 +26,94 @@ from .plan import Plan
 LENGTH = 8
 _MOST_OPS = 24  # in the body: strips are written out
 _FUNCTIONS = 4  # that cost much more than what a tape does
+_LARGEST_STEP = 1 << 16  # eight of them are far from coming round
 
 
 def candidates(function: Function, plan: Plan) -> frozenset[Span]:
     """The loops that gain by it: all they lose is what they carry, and running them again is cheap."""
-    found = (op for op in walk(function.body) if isinstance(op, For) and _gains(op, plan))
+    found = (op for op in walk(function.body) if isinstance(op, For | While) and _gains(op, plan))
     return frozenset(loop.span for loop in found)
 
 
-def _gains(loop: For, plan: Plan) -> bool:
+def _gains(loop: For | While, plan: Plan) -> bool:
+    """In strips, the numbers of a loop that may break off are no sums any more: it had better not need them."""
     frame = plan.taped.get(id(loop.body), {})
     lost = [v for v in plan.lost if plan.structure.home[v].block is loop.body]
     carried = all(v in loop.body.args and isinstance(v.type, Scalar) for v in lost)
     inside = list(walk(loop.body))
-    plain = not any(blocks(op) for op in inside) and len(inside) <= _MOST_OPS
+    plain = len(inside) <= _MOST_OPS
+    if isinstance(loop, While):
+        breaks = is_rotated(loop) and not ends_of(loop, plan.structure)
+        plain = plain and breaks and _reads_the_same(loop)
+    else:
+        plain = plain and not any(blocks(op) for op in inside)
     costly = sum(isinstance(op, Load) or effort(op) > 0 for op in inside)
     return bool(frame) and carried and plain and costly <= _FUNCTIONS
 
 
+def _reads_the_same(loop: While) -> bool:
+    """Whether it writes nothing, and each iteration reads where the others do."""
+    moving = set(loop.body.args)
+    for op in walk(loop.body):
+        if not isinstance(op, (*PURE, Load, If)):
+            return False
+        moves = not moving.isdisjoint(operands(op))
+        if isinstance(op, Load) and moves:
+            return False
+        moving.update(op.results if moves or isinstance(op, If) else ())
+    return True
+
+
 def strip(function: Function, chosen: frozenset[Span]) -> Function:
+    structure = analyse(function, apart=False)
+
     def block(b: Block) -> Block:
         ops: list[Op] = []
         for op in b.ops:
-            if isinstance(op, For) and op.span in chosen:
-                ops += _strips(op)
+            if isinstance(op, For | While) and op.span in chosen:
+                ops += _strips(op) if isinstance(op, For) else _strips_that_end(op, structure)
             else:
                 ops.append(descend(op, block))
         return Block(b.args, tuple(ops), b.results)
 
     return with_body(function, block(function.body))
+
+
+def _strips_that_end(loop: While, structure: Structure) -> list[Op]:
+    """Of a rotated loop: in each strip, what is left of it goes by once it has ended. All before the last are whole: so
+    what the loop counts up is known at the start of each, and carried along beside what it comes to in the end."""
+    b = Builder(loop.span)
+    steps = {k: step for k, arg in enumerate(loop.body.args) if (step := _constant_step(loop, arg, structure))}
+    args = tuple(Value(v.type, v.name) for v in loop.body.args)
+    starts = {k: Value(args[k].type, args[k].name) for k in steps}
+
+    def counted(current: tuple[Value, ...], number: int) -> tuple[Value, ...]:
+        return tuple(
+            b.apply("add", starts[k], b.constant(number * steps[k], v.type)) if k in steps else v
+            for k, v in enumerate(current)
+        )
+
+    with b.region() as region:
+        current = inlined(b, loop.body, counted(args, 0))
+        for number in range(1, LENGTH):
+            with b.region() as on:
+                following = inlined(b, loop.body, counted(current, number))
+            current = b.if_(current[0], on.block((), following), Block((), (), current))
+        ends = tuple(v for k, v in enumerate(counted(args, LENGTH)) if k in steps)
+    body = region.block((*args, *starts.values()), (*current, *ends))
+    passed = tuple(Value(v.type, v.name) for v in body.args)
+    inits = (*loop.inits, *(loop.inits[k] for k in steps))
+    results = (*loop.results, *(Value(v.type, v.name) for v in starts.values()))
+    before = Block(passed, (), (passed[0], *passed))
+    b.add(replace(loop, inits=inits, before=before, body=body, results=results))
+    return b.ops
+
+
+def _constant_step(loop: While, arg: Value, structure: Structure) -> int:
+    step = find_step(loop, arg, structure)
+    if step is None or step.fn != "add" or step.by is not None or abs(step.amount) > _LARGEST_STEP:
+        return 0
+    return step.amount
 
 
 def _strips(loop: For) -> list[Op]:

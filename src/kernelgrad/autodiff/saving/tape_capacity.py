@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...analysis.loop_counts import BuiltinValue, Known, Number, Played
+from ...analysis.loop_counts import Bounded, BuiltinValue, Known, Number, Played
 from ...analysis.roots import Memory
 from ...analysis.structure import Place, Structure
 from ...errors import UNKNOWN, UnsupportedError
@@ -20,13 +20,16 @@ from .carried_derivatives import erased
 from .forward_code import Copier
 from .plan import Plan
 from .recompute import dependencies
+from .turn_bounds import most_turns, similar_turns
 
 
-def by_arithmetic(plan: Plan, known: Known, builtin: BuiltinValue) -> dict[Type, int] | None:
-    """Elements per thread and stack, or None where a trip count is not known before the launch."""
+def by_arithmetic(plan: Plan, known: Known, builtin: BuiltinValue, roomy: bool | None = None) -> dict[Type, int] | None:
+    """Elements per thread and stack, or None where a trip count is not known before the launch. `roomy`: other than
+    the plan says, whether it is enough to know at most how often loops run."""
+    bounded = most_turns if (plan.roomy if roomy is None else roomy) else similar_turns
     found: dict[Type, int] = {}
     for key, frame in plan.taped.items():
-        times = _executions(plan.structure.places[key], plan, known, builtin)
+        times = _executions(plan.structure.places[key], plan, known, builtin, bounded)
         if times is None:
             return None
         for value in frame:
@@ -52,7 +55,7 @@ def _constants(plan: Plan) -> dict[Type, int] | None:
 def constant_executions(plan: Plan, key: int) -> int | None:
     """How often each thread runs a block at most; None where that is not the same in every launch."""
     place, unknown = plan.structure.places[key], lambda name, axis: None
-    return _executions(place, plan, lambda value: None, unknown)  # type: ignore[arg-type]
+    return _executions(place, plan, lambda value: None, unknown, similar_turns)  # type: ignore[arg-type]
 
 
 def is_constant(plan: Plan) -> bool:
@@ -90,9 +93,9 @@ def arguments_as_ones(structure: Structure) -> Known:
     return known
 
 
-def _executions(place: Place, plan: Plan, known: Known, builtin: BuiltinValue) -> int | None:
+def _executions(place: Place, plan: Plan, known: Known, builtin: BuiltinValue, bounded: Bounded) -> int | None:
     """How many frames of a block can be on the tape at once."""
-    return Played(plan.structure, builtin).executions([*loops_around(place, plan)][::-1], known)
+    return Played(plan.structure, builtin, bounded).executions([*loops_around(place, plan)][::-1], known)
 
 
 def loops_around(place: Place, plan: Plan) -> Iterator[For | While]:

@@ -39,6 +39,7 @@ _MANY_BLOCKS = 2048  # that update one address: beyond, a finishing step is fast
 _SMALL_BUFFER = 1 << 16  # bytes, of which it is worth having copies
 _LARGE_COPIES = 1 << 23  # bytes: beyond, doubles cost less
 _LARGE_TAPE = 1 << 26  # bytes: beyond what caches hold
+_ROOM = 1 << 29  # bytes that a tape may have room for, of which perhaps few are needed
 _CROWD = 64  # threads for each element
 _FEW_LOADS = 1 << 12  # whose adjoints a float can hold, if each is added to an element once
 _REMEMBERED = 1024  # kinds of launches
@@ -56,9 +57,12 @@ class Found(NamedTuple):
 class Chooser:
     """Finds what holds for launches, starting from a form that holds for most."""
 
-    def __init__(self, variant: Variant, gathers: Callable[[], Gathers], form: Callable[[Facts], Variant]):
-        """`form`: the one for what holds for a launch."""
+    def __init__(
+        self, variant: Variant, gathers: Callable[[], Gathers], form: Callable[[Facts], Variant], budget: int | None
+    ):
+        """`form`: the one for what holds for a launch. `budget`: of the tape, if there is one."""
         self.variant, self.options, self._gathers, self._form = variant, variant.options, gathers, form
+        self._has_budget = budget is not None
         self.derivation, self.prepared = variant.derivative, variant.derivative.prepared
         self.relevant: Growing[Value] = Growing()  # the scalars that what was found depends on
         self._found: dict[Any, Found] = {}
@@ -225,6 +229,7 @@ class Chooser:
             deferred=deferred,
             overwritten=frozenset(written | {c.gather.name for c in chosen if c.gather.writes}),
             strips=strips,
+            roomy=self._is_roomy(launch, known, strips),
             unkept=self.variant.unkept(sums),
             unheld=self.variant.unheld(sums),
             copied=crowded,
@@ -365,15 +370,38 @@ class Chooser:
         """Whether the tape is so large that running loops again costs less, or to count it takes a launch."""
         if not any(self.prepared.plan.taped.values()):
             return False
+        narrow, stripped = self.prepared.planned.long_loops
+        nbytes = self._tape_bytes(launch, known)
+        if nbytes is None and narrow:
+            return True
+        most = self._tape_bytes(launch, known, roomy=True) if nbytes is None else nbytes
+        return most is not None and most > _LARGE_TAPE and bool(narrow or stripped)
+
+    def _is_roomy(self, launch: KnownLaunch, known: Known, strips: bool) -> bool:
+        """Whether there is room for as often as loops run at most, where a launch would have to count that before. Of
+        a split, the tape stays until the reverse."""
+        prepared = self.prepared
+        if self._has_budget or launch.segment is not None or not any(prepared.plan.taped.values()):
+            return False
+        if not strips and self._tape_bytes(launch, known) is not None:
+            return False
+        most = self._tape_bytes(launch, known, roomy=True)
+        room = _LARGE_TAPE if self.options.mode == "split" else _ROOM
+        if strips:
+            from ...autodiff.saving.rerun_segments import LENGTH
+
+            room *= LENGTH
+        return most is not None and most <= room
+
+    def _tape_bytes(self, launch: KnownLaunch, known: Known, roomy: bool = False) -> int | None:
+        """None where it is not known. `roomy`: at most."""
         from ...autodiff.saving import tape_capacity
 
-        sizes = tape_capacity.by_arithmetic(self.prepared.plan, known, launch.builtin)
-        narrow, stripped = self.prepared.planned.long_loops
+        sizes = tape_capacity.by_arithmetic(self.prepared.plan, known, launch.builtin, roomy)
         if sizes is None:
-            return bool(narrow)
+            return None
         threads = math.prod(launch.grid) * math.prod(launch.block)
-        large = threads * sum(type.size * count for type, count in sizes.items()) > _LARGE_TAPE
-        return large and bool(narrow or stripped)
+        return threads * sum(type.size * count for type, count in sizes.items())
 
     def _refilled(self, launch: KnownLaunch, known: Known) -> dict[str, Any]:
         """Whether every tile that the reverse fills again is filled wherever it is read, and which of them only if it

@@ -166,7 +166,9 @@ class Forms:
             usual = self.variant(launch.wanted, replace(self.usual, block=shape or self.usual.block, passed=passed))
         with COMPILING:
             if usual not in self._choosers:
-                self._choosers[usual] = Chooser(usual, self.gathers_of, partial(self.variant, launch.wanted))
+                self._choosers[usual] = Chooser(
+                    usual, self.gathers_of, partial(self.variant, launch.wanted), self.settings.tape_budget
+                )
             if asked:
                 self._choosers[usual].relevant.add(asked)
             return self._choosers[usual]

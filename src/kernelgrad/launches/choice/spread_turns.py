@@ -8,9 +8,13 @@ gradient would add to memory atomically, the larger launch is planned, too, and 
 costs less. What all turns of a thread read (`x[k * n + i]` in turns that are rows of weights) is in its registers or
 near them as long as these follow each other; blocks of their own read it from memory again.
 
+Turns that whole blocks take together, as rows of a matrix with sums over each, need not keep anything for the reverse
+of that kind either: a block of its own still has what it computed.
+
 The turns must have nothing to do with each other. Each carries sums of its number alone; the numbers that it tests do
 not come round; all that is written is written in the loops, each element once and by one turn; and what is written is
-read, if at all, by that turn before. All of it is proven of the larger launch, once it is written.
+read, if at all, by that turn before. Where threads meet, all of a block take the same turns, and each turn fills what
+it reads of shared memory. All of it is proven of the larger launch, once it is written.
 """
 
 from __future__ import annotations
@@ -23,21 +27,40 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...analysis import roots, structure
 from ...analysis.access.affine import Affine, Basis, Known, Shape
 from ...analysis.access.executions import Executions
+from ...analysis.block_interpreter.filled_first import is_filled_first
 from ...analysis.machine import ATOMIC_INSTRUCTIONS, MEMORY_BYTE
 from ...analysis.ownership.exclusive import is_shared
 from ...analysis.ownership.private import places_of
 from ...analysis.ownership.read_first import is_read_first
 from ...analysis.ownership.single_stores import is_stored_once
 from ...autodiff.accumulate.fewer_blocks import INDICES
+from ...autodiff.calculus.shadows import is_dynamic
 from ...autodiff.costs.read_again import read_again
+from ...autodiff.saving.tape_capacity import by_arithmetic
 from ...ir.effects import PURE
-from ...ir.ops import Alloca, Block, Builtin, For, Function, If, Load, Op, Store, Value, While
-from ...ir.traverse import uses, walk
+from ...ir.ops import (
+    Alloca,
+    Barrier,
+    BarrierReduce,
+    Block,
+    Builtin,
+    For,
+    Function,
+    If,
+    Load,
+    Module,
+    Op,
+    Store,
+    Value,
+    Warp,
+    While,
+)
+from ...ir.traverse import kinds, uses, walk
 from ...ir.types import Pointer
 from ...locks import cached_property
 from ...runtime.integers import Extents, KnownLaunch, Looking
 from ...schedule.rows.turns import TurnSums
-from ...transforms import invariant, simplify
+from ...transforms import invariant, rotate, simplify
 from ...transforms.turn_blocks import Loop, Spread, TurnAxis, TurnBlocks, loops_of, spread, stays_within, steps_of
 from .without_copies import Estimate, estimated
 
@@ -46,7 +69,8 @@ if TYPE_CHECKING:
     from .variant import Variant
 
 _MOST_BLOCKS = (2**31 - 1, 65535, 65535)
-_KNOWN = (*PURE, If, For, While, Load, Store, Alloca)
+_MEETING = (Barrier, BarrierReduce, Warp)
+_KNOWN = (*PURE, *_MEETING, If, For, While, Load, Store, Alloca)
 
 
 class Larger(NamedTuple):
@@ -72,9 +96,9 @@ class LargerLaunches:
         settings = self.forms.settings
         if settings.mode == "split" or settings.may_alias or launch.ways.single or launch.segment is not None:
             return None
-        if not (launch.ways.on_gpu or launch.ways.on_cpu) or not _may_gather(self.forms.for_launch(launch)):
+        if not (launch.ways.on_gpu or launch.ways.on_cpu) or not self._may_pay(self.forms.for_launch(launch)):
             return None
-        larger = larger_launch(self.function, launch, known)
+        larger = larger_launch(self.function, self.forms.kernel.module, launch, known)
         if larger is None:
             return None
         forms = self._forms(larger.how)
@@ -88,17 +112,36 @@ class LargerLaunches:
             self._made[how] = self.forms.of_kernel(kernel.with_function(simplify.run(written, module)))
         return self._made[how]
 
+    def _may_pay(self, variant: Variant) -> bool:
+        """Where threads meet in turns, only what need not be kept then does."""
+        return variant.keeps if self._meets else _may_gather(variant)
+
+    @cached_property
+    def _meets(self) -> bool:
+        return meets(self.function)
+
     def _pays(self, forms: Forms, launch: KnownLaunch, made: Larger, known: Looking) -> bool:
         larger = launch._replace(grid=made.grid)
         variant = forms.unrefused(larger)
-        if variant is None or not variant.options.facts.gathered or variant.keeps:
+        if variant is None or variant.keeps or not (self._meets or variant.options.facts.gathered):
             return False
+        if self._meets and self._counts(launch, known):
+            return True
         many, few = (estimated(*own, known, merging=True) for own in ((forms, larger), (self.forms, launch)))
-        if many.atomics >= few.atomics:
+        if many.atomics >= few.atomics and not self._meets:
             return False
         shape = Shape(made.grid, launch.block)
         again = read_again(forms.kernel.function, shape, turns_of(made.how), known)
         return many.operations + MEMORY_BYTE * again + _cost(many) < few.operations + _cost(few)
+
+    def _counts(self, launch: KnownLaunch, known: Looking) -> bool:
+        """Whether a launch of its own would have to count what is kept."""
+        plan = self.forms.for_launch(launch).derivative.prepared.plan
+        return by_arithmetic(plan, known, launch.builtin) is None
+
+
+def meets(function: Function) -> bool:
+    return not kinds(function.body).isdisjoint(_MEETING)
 
 
 def turns_of(how: TurnBlocks) -> frozenset[int]:
@@ -121,7 +164,7 @@ def _may_gather(variant: Variant) -> bool:
     return any(count > 1 for count in often.values()) or any(depth > 1 for depth in nested)
 
 
-def larger_launch(function: Function, launch: KnownLaunch, known: Known) -> Larger | None:
+def larger_launch(function: Function, module: Module, launch: KnownLaunch, known: Known) -> Larger | None:
     """Of a kernel that writes in loops over each thread's elements, in turns that may be threads of their own."""
     if not all(map(_is_known, walk(function.body))):
         return None
@@ -132,7 +175,20 @@ def larger_launch(function: Function, launch: KnownLaunch, known: Known) -> Larg
     how = TurnBlocks(tuple(placing.axes.items()), tuple(placing.moved))
     grid = (placing.grid[0], placing.grid[1], placing.grid[2])
     made = spread(function, placing.structure, how)
-    return Larger(how, grid) if _is_right(made, placing.expected, Shape(grid, launch.block), known) else None
+    if not _is_right(made, placing.expected, Shape(grid, launch.block), known):
+        return None
+    return Larger(how, grid) if _fills_first(made.function, module, launch, known) else None
+
+
+def _fills_first(function: Function, module: Module, launch: KnownLaunch, known: Known) -> bool:
+    """Whether blocks read nothing of shared memory but what they wrote."""
+    function = rotate.run(function, module)
+    memory, sizes = roots.analyse(function), dict[Value, int]()
+    for name, root in memory.global_names.items():
+        if is_shared(root):
+            variable = module.globals[name]
+            sizes[root] = launch.shared_bytes if is_dynamic(variable) else variable.type.size
+    return not sizes or is_filled_first(function, memory, sizes, launch.block, known)
 
 
 def _is_right(made: Spread, expected: dict[Value, Affine], shape: Shape, known: Known) -> bool:
@@ -167,7 +223,7 @@ class _Placing:
         self.continued = set[int]()  # those on which turns follow on the launch's blocks, and move with them
         self.axes: dict[int, TurnAxis] = {}
         self._carried: list[tuple[Value, _Carried, TurnAxis]] = []
-        self._used = uses(function.body)
+        self._used, self.meets = uses(function.body), meets(function)
 
     def place_all(self) -> None:
         numbers = {id(loop): number for number, loop in enumerate(loops_of(self.function))}
@@ -190,7 +246,7 @@ class _Placing:
                 yield from self.loops(sides[0]) if len(sides) == 1 else ()
             case For() | While() as loop if not any(self._used.get(result) for result in loop.results):
                 yield loop
-                yield from self.loops(loop.body)
+                yield from self.loops(loop.body) if not self.meets else ()
 
     def carried_by(self, loop: Loop) -> dict[Value, _Carried] | None:
         """None of a loop whose turns carry more than their number to each other."""
@@ -202,8 +258,10 @@ class _Placing:
             if sum_ is None or arg in self.sums.wrapping:
                 return None
             found[arg] = _Carried(*self.sums.per_turn(sum_, loop))
-        indices = all(isinstance(basis, tuple) for sums in found.values() for basis, _ in sums.first.terms)
-        return found if indices else None
+        starts = [basis for sums in found.values() for basis, _ in sums.first.terms]
+        if not all(isinstance(basis, tuple) for basis in starts):
+            return None
+        return found if not self.meets or all(map(_is_of_block, starts)) else None
 
     def leaves_behind(self, loop: Loop) -> bool:
         """Whether turns may find what others wrote to a thread's own memory."""
@@ -212,7 +270,9 @@ class _Placing:
 
     def place(self, loop: Loop, carried: tuple[_Carried, ...]) -> TurnAxis | None:
         count = self.sums.count(loop)
-        least, most = (0, 0) if count is None else self.sums.turns(count)
+        if count is None or (self.meets and not all(_is_of_block(basis) for basis, _ in count.coefficients)):
+            return None
+        least, most = self.sums.turns(count)
         if most < 1:
             return None
         for axis in range(3):
@@ -297,6 +357,11 @@ class _Carried(NamedTuple):
         return threads > 1 and self.step == threads * self.thread(axis) > 0 and not self.block(axis)
 
 
+def _is_of_block(basis: Basis) -> bool:
+    """Whether it is the same for all threads of a block."""
+    return isinstance(basis, tuple) and basis[0] == "block_idx"
+
+
 def _writes(op: Op) -> bool:
     inside = walk(Block((), (op,), ()))
     return any(isinstance(inner, Store) and not _is_local(inner) for inner in inside)
@@ -307,6 +372,8 @@ def _is_local(op: Store) -> bool:
 
 
 def _is_known(op: Op) -> bool:
+    if isinstance(op, Barrier):
+        return op.scope == "block" and not op.args
     if isinstance(op, Builtin):
         return op.name in INDICES
     return isinstance(op, _KNOWN) and not (isinstance(op, Load | Store) and op.volatile)
