@@ -117,7 +117,7 @@ def _updates(prepared: Prepared, in_strips: Collection[str]) -> list[str]:
             names = _names(prepared, load)
             why = prepared.accumulation.reasons.get(id(load), "")
             if str(load.span) in in_strips:
-                why += "; on a GPU, lanes that share addresses add up eight iterations at a time"
+                why += "; on a GPU, lanes that share addresses add up eight sums at a time"
             rows.append(f"{load.span}: shadow of {names}: {how}: {why}")
     listed = {p.name: p for p in prepared.function.params}
     for name in prepared.options.listed:

@@ -117,6 +117,32 @@ KERNELS = {
     ),
 }
 
+# Of more sums than strips have registers for, in each iteration: how many packs there are of eight, of two, of one.
+MANY = {
+    "six": ((0, 1, 0), "int r = 9 * k % 60; s += w[r] * w[r + 1] * w[r + 2] * x[r] * x[r + 5] * x[r + 9] * i;"),
+    "five": ((0, 0, 1), "s += w[k] * w[k + 60] * x[k] * x[k + 33] * x[k + 55] * i;"),
+    "seven": (
+        (1, 0, 0),
+        "int r = 3 * k; s += (w[r] * i + w[r + 1]) * (x[r] - i) * w[r + 2]; s += sin(x[r + 1] * i) * (x[r + 2] + w[r + 3]);",
+    ),
+    "thirteen, some in branches": (
+        (1, 0, 1),
+        "int r = 2 * k; s += x[r] * i; if ((i + k) % 3) { s += w[r] * x[r + 1] * w[r + 1]; s += i * sin(x[r + 3]); }"
+        " else s -= w[r + 4] * x[r + 5]; s += w[r + 6] * w[r + 7] * (x[r + 8] + x[r + 9] * i) * w[r + 9] * w[r + 8];",
+    ),
+    "others beside": (
+        (0, 1, 0),
+        "int r = 2 * k; s += w[r] * w[r + 1] * w[r + 2] * x[r] * x[r + 5] * x[r + 9] * x[i + n[i]] * w[n[k] + i];",
+    ),
+}
+
+
+def many(name: str, element: str = "double", loop: str = "for (int k = 0; k < 10 + n[0]; ++k)") -> Any:
+    params = f"{element} *y, const {element} *x, const {element} *w, const int *n"
+    return kernel_of(
+        f"__global__ void k({params}) {{ {HEAD} {element} s = 0; {loop} {{ {MANY[name][1]} }} y[i] = s; }}"
+    )
+
 
 TILES = f"""
 __global__ void k(double *y, const double *x, const double *w, const int *n) {{
@@ -172,6 +198,28 @@ def test_values(name: str) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", MANY)
+def test_packed(name: str) -> None:
+    source = kg.gradient(many(name), "y, x, w").source
+    found = [source.count(f"{fn}(sums") for fn in ("lane_sums", "lanes_totals", "lanes_total")]
+    assert tuple(found) == MANY[name][0]
+
+
+@EMULATED
+@pytest.mark.parametrize(
+    "loop", ["for (int k = 0; k < 10 + n[0]; ++k)", "for (int k = 19; k >= n[i / 32] - 2; k -= 2)"]
+)
+@pytest.mark.parametrize("name", MANY)
+def test_packed_values(name: str, loop: str) -> None:
+    gradient = kg.gradient(many(name, loop=loop), "y, x, w")
+    for grid, block in ((2, 32), (1, 40)):
+        args, got, want = arguments(), adjoints(), adjoints()
+        emitted(gradient, grid, block, [*args, *got])
+        gradient[grid, block](*arguments(), *want)
+        for one, other in zip(got, want, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-11)
+
+
 @EMULATED
 @pytest.mark.parametrize("block", [24, 40])
 def test_warps_that_are_not_whole(block: int) -> None:
@@ -204,7 +252,7 @@ def test_tangent_of_the_gradient() -> None:
 
 def test_explained() -> None:
     rows = kg.gradient(kernel("constant_count"), "y, x, w").explain().splitlines()
-    told = ["eight iterations at a time" in next(r for r in rows if f"shadow of {name}" in r) for name in "xw"]
+    told = ["eight sums at a time" in next(r for r in rows if f"shadow of {name}" in r) for name in "xw"]
     assert told == [False, True]
 
 

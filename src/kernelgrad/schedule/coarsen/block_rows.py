@@ -21,6 +21,7 @@ from ...analysis.machine import FILLING_THREADS, WARP
 from ...ir.builder import Builder
 from ...ir.ops import (
     Alloca,
+    Apply,
     Assert,
     Atomic,
     Barrier,
@@ -37,7 +38,7 @@ from ...ir.ops import (
     While,
 )
 from ...ir.traverse import blocks, clone, descend, operands, walk
-from ...ir.types import U32
+from ...ir.types import F32, U32
 from .alike_rows import AlikeRows, Extents, axis_of
 
 _EACH = ((2,), (8, 4, 2))  # parts of the only row, rows
@@ -180,9 +181,12 @@ class _Merged(AlikeRows):
     # ---- sums
 
     def add(self, op: Atomic, guarded: bool = False) -> None:
-        """One addition of what all rows add."""
+        """One addition of what all rows add: of floats that go into a double, as floats."""
         b, (value,) = self.b, op.args
-        total = reduce(lambda one, other: b.apply("add", one, other), [m.get(value, value) for m in self.maps])
+        made = self.definition.get(value)
+        added = made.args[0] if isinstance(made, Apply) and made.fn == "convert" and made.args[0].type == F32 else value
+        total = reduce(lambda one, other: b.apply("add", one, other), [m.get(added, added) for m in self.maps])
+        total = b.convert(total, value.type)
         with b.region() as region:
             made = replace(op, ptr=self.maps[0].get(op.ptr, op.ptr), args=(total,), results=(Value(total.type),))
             b.add(made)

@@ -1,7 +1,7 @@
 """A loop strip-mined by eight iterations, at the end of which lanes add up what they have for each (`lane_sums`).
 
 A strip first runs its iterations and keeps what they would add, then adds: so loads stand together and do not wait for
-updates in between.
+updates in between. Sums of one iteration are packed eight to a sum over lanes instead, and added when it ends.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from ...analysis.machine import FULL_WARP, WARP
 from ...ir.builder import Builder
 from ...ir.ops import Apply, Atomic, Block, Constant, For, If, Op, Value, Warp
 from ...ir.traverse import clone, descend, operands, walk
-from ...ir.types import BOOL, U32, U64, Array, Pointer, Scalar
+from ...ir.types import BOOL, I32, U32, U64, Array, Pointer, Scalar
 from ...locks import cached_property
 from ...transforms.unroll import iterations
 
 STRIP = 8
+_PAIR = 2  # sums that lanes add up in one go
 _WORTH = 3  # iterations that are left over, from which on they are a strip of their own
 _Values = tuple[Value, ...]
 
@@ -54,9 +55,27 @@ class Kept:
     lanes: Value | None
 
 
+@dataclass(frozen=True)
+class Pack:
+    """Sums of one iteration, of addresses that all lanes share."""
+
+    sums: tuple[Sum, ...]
+    cells: Value
+
+
 class Strips:
-    def __init__(self, loop: For, sums: tuple[Sum, ...], uniform: set[Value], constants: dict[Value, int]):
-        self.loop, self.sums, self.uniform, self.constants = loop, sums, uniform, constants
+    """`sums`: added in strips; `packed`: in each iteration. Without the former, there are no strips."""
+
+    def __init__(
+        self,
+        loop: For,
+        sums: tuple[Sum, ...],
+        uniform: set[Value],
+        constants: dict[Value, int],
+        packed: tuple[Sum, ...] = (),
+    ):
+        self.loop, self.sums, self.packed, self.uniform, self.constants = loop, sums, packed, uniform, constants
+        self.length = STRIP if sums else 1
         self.known = iterations(loop, constants)
         self.build_with(Builder())
 
@@ -78,9 +97,9 @@ class Strips:
         """The counter and the carried values behind the strips."""
         b, loop = self.b, self.loop
         if self.known is not None:
-            return self.where_shared(self.constant(len(self.known) - len(self.known) % STRIP))
+            return self.where_shared(self.constant(len(self.known) - len(self.known) % self.length))
         trips = self.trips()
-        conditions = [b.apply("ge", trips, b.constant(STRIP, trips.type))]
+        conditions = [b.apply("ge", trips, b.constant(self.length, trips.type))]
         for bound in (loop.lower, loop.upper):
             if bound not in self.uniform:
                 conditions.append(b.apply("eq", self.lanes_alike((bound,)), b.constant(WARP, U32)))
@@ -94,7 +113,7 @@ class Strips:
         """Strips up to the end; none, where lanes turn out to share no address at all."""
         b, lanes = self.b, self.lanes_of_all()
         tested = [n for of, n in zip(self.sums, lanes, strict=True) if of.together]
-        if None in tested:
+        if None in tested or self.packed:
             return self.strips(end, lanes)
         with b.region() as region:
             done = self.strips(end, lanes)
@@ -118,7 +137,9 @@ class Strips:
     def end(self, trips: Value) -> Value:
         """The counter behind the last full strip."""
         b = self.b
-        full = b.apply("sub", trips, b.apply("rem", trips, b.constant(STRIP, trips.type)))
+        full = trips
+        if self.length > 1:
+            full = b.apply("sub", trips, b.apply("rem", trips, b.constant(self.length, trips.type)))
         return self.iteration(self.loop.lower, b.convert(full, self.loop.lower.type))
 
     def constant(self, count: int) -> Value:
@@ -171,23 +192,25 @@ class Strips:
     def strips(self, end: Value, lanes: list[Value | None]) -> _Values:
         b, loop = self.b, self.loop
         carried = loop.inits
-        if self.known is None or len(self.known) >= STRIP:
+        if self.known is None or len(self.known) >= self.length:
             first = Value(self.type, next((op.result.name for op in self.narrowed), loop.body.args[0].name))
             args = _fresh(loop.body.args[1:])
             with b.region() as region:
-                following = self.strip(first, args, lanes, STRIP)
+                following = self.strip(first, args, lanes, self.length)
             body = region.block((first, *args), following)
             lower, upper = b.convert(loop.lower, self.type), b.convert(end, self.type)
             carried, inits = _fresh(args), carried
-            b.add(For(lower, upper, inits, loop.step * STRIP, body, results=carried, span=loop.span))
-        if self.known is not None and len(self.known) % STRIP >= _WORTH:
-            carried = self.strip(end, carried, lanes, len(self.known) % STRIP)
+            b.add(For(lower, upper, inits, loop.step * self.length, body, results=carried, span=loop.span))
+        if self.known is not None and len(self.known) % self.length >= _WORTH:
+            carried = self.strip(end, carried, lanes, len(self.known) % self.length)
             end = self.constant(len(self.known))
         return (end, *carried)
 
     def strip(self, first: Value, carried: _Values, lanes: list[Value | None], count: int) -> _Values:
         """`count` iterations, then what they add."""
         kept = [self.keep(s, n) for s, n in zip(self.sums, lanes, strict=True)]
+        if not kept:
+            return self.iterate(first, self.b.constant(0, self.type), carried, kept)
         if count < STRIP:
             self.count(count, STRIP, (), lambda j, _: self.clear([k for k in kept if k.sum.together], j))
         carried = self.count(0, count, carried, lambda j, values: self.iterate(first, j, values, kept))
@@ -207,20 +230,74 @@ class Strips:
         """The loop's body, with its updates kept."""
         body = self.loop.body
         self.clear([k for k in kept if not k.sum.always], number)
-        given = self.counting(self.iteration(first, number)) | dict(zip(body.args[1:], carried, strict=True))
-        by_op: dict[Op, Kept] = {k.sum.op: k for k in kept}
-        copy = clone(Block((), self.keeping(body, by_op, number).ops, body.results), given)
+        packs = [self.pack(sums) for sums in self.together()]
+        counter = self.iteration(first, number)
+        given = self.counting(counter) | dict(zip(body.args[1:], carried, strict=True))
+        cells: dict[Op, tuple[Value, Value]] = {k.sum.op: (self.cell(k, number), k.sum.added) for k in kept}
+        for pack in packs:
+            cells |= {s.op: (self.packed_cell(pack, k), s.added) for k, s in enumerate(pack.sums)}
+        copy = clone(Block((), self.keeping(body, cells).ops, body.results), given)
         self.b.ops += copy.ops
+        for pack in packs:
+            self.add_packed(pack, counter)
         return copy.results
 
-    def keeping(self, block: Block, kept: dict[Op, Kept], number: Value) -> Block:
+    def keeping(self, block: Block, cells: dict[Op, tuple[Value, Value]]) -> Block:
+        """`cells`: where what updates add is kept instead, and what that is."""
         with self.b.region() as region:
             for op in block.ops:
-                if op in kept:
-                    self.store(kept[op], number, kept[op].sum.added)
+                if op in cells:
+                    self.b.store(*cells[op])
                 elif op not in self.narrowed:
-                    self.b.add(descend(op, lambda inner: self.keeping(inner, kept, number)))
+                    self.b.add(descend(op, lambda inner: self.keeping(inner, cells)))
         return region.block(block.args, block.results)
+
+    # ---- packs
+
+    def together(self) -> list[tuple[Sum, ...]]:
+        """Those of a pack add to the same kind of memory."""
+        kinds: dict[object, list[Sum]] = {}
+        for s in self.packed:
+            kinds.setdefault((s.update.ptr.type, s.update.scope, s.widened is None), []).append(s)
+        return [tuple(sums[k : k + STRIP]) for sums in kinds.values() for k in range(0, len(sums), STRIP)]
+
+    def pack(self, sums: tuple[Sum, ...]) -> Pack:
+        count = STRIP if len(sums) > _PAIR else len(sums)
+        found = Pack(sums, self.b.alloca(Array(sums[0].added.type, count), "sums"))
+        for k in range(count):
+            self.b.store(self.packed_cell(found, k), self.b.constant(0.0, sums[0].added.type))
+        return found
+
+    def packed_cell(self, pack: Pack, number: int) -> Value:
+        return self.b.offset(self.b.decay(pack.cells), self.b.constant(number, I32))
+
+    def add_packed(self, pack: Pack, counter: Value) -> None:
+        """Sum k by lane k; of two, by the first lane of each half."""
+        b, update = self.b, pack.sums[0].update
+        total, lane = self.packed_total(pack), b.builtin("lane_id")
+        if len(pack.sums) == _PAIR:
+            half = b.constant(WARP // _PAIR, U32)
+            few, lane = b.apply("eq", b.apply("rem", lane, half), b.constant(0, U32)), b.apply("div", lane, half)
+        else:
+            few = b.apply("lt", lane, b.constant(len(pack.sums), U32))
+        with b.region() as region:
+            places = [self.repeated(s.address, self.counting(counter), s.update.ptr) for s in pack.sums]
+            ptr = places[0]
+            for k, place in enumerate(places[1:], 1):
+                ptr = b.apply("select", b.apply("eq", lane, b.constant(k, U32)), place, ptr)
+            whole = total if pack.sums[0].widened is None else b.convert(total, update.result.type)
+            b.add(Atomic("add", ptr, (whole,), update.scope, results=(Value(whole.type),), span=update.span))
+        b.if_(b.apply("and", few, self.is_some(total)), region.block())
+
+    def packed_total(self, pack: Pack) -> Value:
+        """The sum that is a lane's to add."""
+        b, type = self.b, pack.sums[0].added.type
+        if len(pack.sums) > _PAIR:
+            arguments = (self.everyone, b.decay(pack.cells), b.constant(WARP, U32))
+            return b.emit(Warp, "lane_sums", arguments, type=type, name="~total")
+        own = [b.load(self.packed_cell(pack, k)) for k in range(len(pack.sums))]
+        fn = "lanes_totals" if len(own) == _PAIR else "lanes_total"
+        return b.emit(Warp, fn, (self.everyone, *own), type=type, name="~total")
 
     # ---- cells
 

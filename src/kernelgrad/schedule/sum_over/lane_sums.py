@@ -5,6 +5,9 @@ One sum over a warp takes five shuffles. Eight of them take nine, if the lanes e
 through such loops in strips of eight iterations, keep what they would add, and lane j then has the warp's sum for
 iteration j and adds it. What is left of the loop, and what other warps do, stays as it was.
 
+Of loops that add to many addresses, or are long, strips would take too many registers. There lanes add up eight of the
+sums of one iteration, for addresses that all threads share, and lane j has sum j.
+
 Note [Strips of lanes]
 Whether lanes share the address is tested where the loop begins: the address is computed from the counter and from
 values that the loop does not change, and it is the same for 32, 16 or 8 neighbours if those are. Lanes that share none
@@ -48,6 +51,8 @@ from .lane_strips import Strips, Sum
 _SHORT = 3  # iterations: fewer are not worth a strip
 _MOST_SUMS = 4  # in one loop: each takes eight registers
 _MOST_OPERATIONS = 200  # in a loop's body, of which a strip has eight copies
+_MOST_PACKED = 24  # sums of one iteration
+_LONGEST = 1500  # operations in a loop's body, of which there is a copy for whole warps
 _PLAIN = (*PURE, Load, Store, Atomic, If)
 # With these, a value that differs between lanes makes for addresses that differ.
 _LINEAR = frozenset(("add", "sub", "mul", "neg", "convert", "shl"))
@@ -55,17 +60,28 @@ _TRAPPING = frozenset(("div", "rem"))
 
 
 def run(function: Function, module: Module) -> Function:
-    found = summed(function)
+    found = _found(function)
     return with_body(function, _Rewrite(found, function).block(function.body)) if found else function
+
+
+class Sums(NamedTuple):
+    """The updates of a loop that lanes can add up in strips, and those of one iteration."""
+
+    strips: tuple[Sum, ...]
+    packed: tuple[Sum, ...]
 
 
 def summed(function: Function) -> dict[For, tuple[Sum, ...]]:
     """The updates of each loop that lanes can add up in strips."""
+    return {loop: sums.strips for loop, sums in _found(function).items() if sums.strips}
+
+
+def _found(function: Function) -> dict[For, Sums]:
     if not any(isinstance(op, Atomic) and op.together for op in walk(function.body)):
         return {}
     search = Search(function)
     found = {op: search.sums(op) for op in walk(function.body) if isinstance(op, For)}
-    return {loop: sums for loop, sums in found.items() if sums}
+    return {loop: sums for loop, sums in found.items() if any(sums)}
 
 
 def fixed_loads(function: Function, loop: For) -> dict[Load, Address]:
@@ -79,11 +95,12 @@ def fixed_loads(function: Function, loop: For) -> dict[Load, Address]:
 
 def places(function: Function) -> frozenset[str]:
     """Where the reads are whose adjoints are added so."""
-    return frozenset(str(s.update.span) for sums in summed(function).values() for s in sums if s.together)
+    found = (s for sums in _found(function).values() for s in (*sums.strips, *sums.packed))
+    return frozenset(str(s.update.span) for s in found if s.together)
 
 
 class _Rewrite:
-    def __init__(self, found: dict[For, tuple[Sum, ...]], function: Function):
+    def __init__(self, found: dict[For, Sums], function: Function):
         self.found = found
         self.uniform = uniform_values(function)
         self.drifting = drifting(function, self.uniform)
@@ -93,7 +110,8 @@ class _Rewrite:
         ops: list[Op] = []
         for op in block.ops:
             if isinstance(op, For) and op in self.found:
-                ops += Strips(op, self.found[op], self.uniform - self.drifting[op], self.constants).ops()
+                sums, alike = self.found[op], self.uniform - self.drifting[op]
+                ops += Strips(op, sums.strips, alike, self.constants, sums.packed).ops()
             else:
                 ops.append(descend(op, self.block))
         return Block(block.args, tuple(ops), block.results)
@@ -112,12 +130,12 @@ class Search:
         self.read_only = only_read(function)
         self.zeros = {op.result for op in walk(function.body) if isinstance(op, Constant) and op.value == 0}
 
-    def sums(self, loop: For) -> tuple[Sum, ...]:
+    def sums(self, loop: For) -> Sums:
         inside = list(walk(loop.body))
         known = iterations(loop, self.constants)
         short = known is not None and len(known) < _SHORT
-        if short or len(inside) > _MOST_OPERATIONS or not all(isinstance(op, _PLAIN) for op in inside):
-            return ()
+        if short or len(inside) > _LONGEST or not all(isinstance(op, _PLAIN) for op in inside):
+            return Sums((), ())
         fixed = {op for op in inside if isinstance(op, Load) and self.is_fixed(op)}
         slices, alike = Slices(loop, fixed), self.uniform - self.drifting[loop]
         updates = _updates(loop.body, self.zeros)
@@ -125,7 +143,10 @@ class Search:
         possible = [s for s in found if s is not None]
         together = [s for s in possible if s.together]
         # Others move out of the way of loads, as far as there are registers.
-        return tuple((together + [s for s in possible if not s.together])[:_MOST_SUMS]) if together else ()
+        strips = (together + [s for s in possible if not s.together])[:_MOST_SUMS] if together else []
+        strips = strips if len(inside) <= _MOST_OPERATIONS else []
+        packed = [s for s in together if s not in strips and not s.tested]
+        return Sums(tuple(strips), tuple(packed[:_MOST_PACKED]))
 
     def is_fixed(self, op: Load) -> bool:
         """Of memory that nobody writes."""
