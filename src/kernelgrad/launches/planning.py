@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from .choice.spread_turns import LargerLaunches
     from .choice.thread_cells import OwnCellLaunches
 
+_REMEMBERED = 1024  # launches
+
 
 class Planner:
     """Plans the launches of one gradient."""
@@ -39,6 +41,7 @@ class Planner:
     def __init__(self, forms: Forms):
         self.forms = forms
         self._planners: dict[Forms, Planner] = {}
+        self._others: dict[KnownLaunch, tuple[tuple[Forms, KnownLaunch] | None, tuple[Value, ...]]] = {}
 
     @cached_property
     def in_two(self) -> InTwo:
@@ -98,6 +101,17 @@ class Planner:
 
     def _other(self, launch: KnownLaunch, looking: Looking) -> tuple[Forms, KnownLaunch] | None:
         """The forms of another kernel that does the same, and the launch of that, where these are better planned."""
+        if launch not in self._others:
+            own = Looking(launch.answers(self.forms.kernel.function))
+            if len(self._others) >= _REMEMBERED:
+                self._others.clear()
+            self._others[launch] = self._found_other(launch, own), tuple(own.asked)
+        found, asked = self._others[launch]
+        for value in asked:
+            looking(value)
+        return found
+
+    def _found_other(self, launch: KnownLaunch, looking: Looking) -> tuple[Forms, KnownLaunch] | None:
         if self._has_loops and (short := self.short_loops.find(launch, looking)) is not None:
             return short, launch
         if launch.shared_bytes and (parted := self.parted.find(launch, looking)) is not None:

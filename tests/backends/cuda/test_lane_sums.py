@@ -123,7 +123,8 @@ MANY = {
     "five": ((0, 0, 1), "s += w[k] * w[k + 60] * x[k] * x[k + 33] * x[k + 55] * i;"),
     "seven": (
         (1, 0, 0),
-        "int r = 3 * k; s += (w[r] * i + w[r + 1]) * (x[r] - i) * w[r + 2]; s += sin(x[r + 1] * i) * (x[r + 2] + w[r + 3]);",
+        "int r = 3 * k; s += (w[r] * i + w[r + 1]) * (x[r] - i) * w[r + 2];"
+        " s += sin(x[r + 1] * i) * (x[r + 2] + w[r + 3]);",
     ),
     "thirteen, some in branches": (
         (1, 0, 1),

@@ -8,8 +8,8 @@ gradient would add to memory atomically, the larger launch is planned, too, and 
 costs less. What all turns of a thread read (`x[k * n + i]` in turns that are rows of weights) is in its registers or
 near them as long as these follow each other; blocks of their own read it from memory again.
 
-Turns that whole blocks take together, as rows of a matrix with sums over each, need not keep anything for the reverse
-of that kind either: a block of its own still has what it computed.
+Turns that whole blocks take together, as rows of a matrix with sums over each, are blocks of their own, too, where that
+costs less: these still have in the reverse what they computed, and trees over shared memory are in no loop.
 
 The turns must have nothing to do with each other. Each carries sums of its number alone; the numbers that it tests do
 not come round; all that is written is written in the loops, each element once and by one turn; and what is written is
@@ -96,7 +96,7 @@ class LargerLaunches:
         settings = self.forms.settings
         if settings.mode == "split" or settings.may_alias or launch.ways.single or launch.segment is not None:
             return None
-        if not (launch.ways.on_gpu or launch.ways.on_cpu) or not self._may_pay(self.forms.for_launch(launch)):
+        if not (launch.ways.on_gpu or launch.ways.on_cpu) or not self._may_pay(launch):
             return None
         larger = larger_launch(self.function, self.forms.kernel.module, launch, known)
         if larger is None:
@@ -112,9 +112,10 @@ class LargerLaunches:
             self._made[how] = self.forms.of_kernel(kernel.with_function(simplify.run(written, module)))
         return self._made[how]
 
-    def _may_pay(self, variant: Variant) -> bool:
-        """Where threads meet in turns, only what need not be kept then does."""
-        return variant.keeps if self._meets else _may_gather(variant)
+    def _may_pay(self, launch: KnownLaunch) -> bool:
+        """Where threads meet in turns, blocks of their own keep nothing, and wait for each other in fewer places."""
+        variant = self.forms.for_launch(launch)
+        return launch.ways.on_gpu or variant.keeps if self._meets else _may_gather(variant)
 
     @cached_property
     def _meets(self) -> bool:
@@ -130,8 +131,8 @@ class LargerLaunches:
         many, few = (estimated(*own, known, merging=True) for own in ((forms, larger), (self.forms, launch)))
         if many.atomics >= few.atomics and not self._meets:
             return False
-        shape = Shape(made.grid, launch.block)
-        again = read_again(forms.kernel.function, shape, turns_of(made.how), known)
+        shape, axes = Shape(made.grid, launch.block), turns_of(made.how)
+        again = read_again(forms.kernel.function, shape, axes, known) if axes or not self._meets else 0.0
         return many.operations + MEMORY_BYTE * again + _cost(many) < few.operations + _cost(few)
 
     def _counts(self, launch: KnownLaunch, known: Looking) -> bool:
