@@ -38,6 +38,7 @@ from ..ir.types import U8, Array, Pointer, Scalar, Struct, Type
 UNKNOWN = Value(U8, "unknown memory")
 
 Roots = frozenset[Value]
+Place = tuple[str, str]  # a variable, and where in the source it is read or stored
 _NONE: Roots = frozenset()
 _NESTING = frozenset((If, For, While))
 
@@ -79,6 +80,14 @@ class Memory:
     def lasting(self) -> Roots:
         """Roots that outlive the launch: all but local and shared memory."""
         return frozenset(r for found in set(self.roots.values()) for r in found if not _is_of_launch(r))
+
+
+def is_shared(root: Value) -> bool:
+    return isinstance(root.type, Pointer) and root.type.space == "shared"
+
+
+def place_of(op: Op, name: str) -> Place:
+    return name, str(op.span)
 
 
 def _is_of_launch(root: Value) -> bool:

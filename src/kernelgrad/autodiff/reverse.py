@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..analysis.ownership.exclusive import place_of
 from ..analysis.passed import meets
-from ..analysis.roots import holds_pointers
+from ..analysis.roots import holds_pointers, place_of
 from ..deep import deeply
 from ..ir.functions import ONLY_IN_REVERSE
 from ..ir.ops import Block, Function, Global, Module, Param, Store, Value

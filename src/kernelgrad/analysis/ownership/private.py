@@ -22,10 +22,9 @@ from ...ir.types import I64
 from ..access.affine import Access, Affine, Basis, Guard, Part, Shape, Sums
 from ..access.executions import Digit, determined, executions, extent, hull, leaps, spread
 from ..promises import NOTHING, Promised
-from ..roots import Memory
+from ..roots import Memory, is_shared, place_of
+from ..roots import Place as SharedPlace
 from ..structure import Place, Structure
-from .exclusive import Place as SharedPlace
-from .exclusive import conflicting_stores, is_shared, place_of
 
 if TYPE_CHECKING:
     from ..block_interpreter.threads import Threads
@@ -307,6 +306,8 @@ def stores_apart(
                 others.append((op, root, where))
     conflicting = None
     if threads is not None and any(is_shared(r) for _, r, _ in others):
+        from .exclusive import conflicting_stores
+
         conflicting = conflicting_stores(function, memory, active, threads)
     for op, root, where in others:
         apart = conflicting is not None and is_shared(root) and op not in conflicting

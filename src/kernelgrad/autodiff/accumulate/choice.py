@@ -7,14 +7,14 @@ updates are atomic too.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...analysis.access.affine import Basis, Part, Sums
 from ...analysis.access.executions import executions
 from ...analysis.machine import COPIES, VECTOR_BYTES, WARP
-from ...analysis.ownership.exclusive import Place, is_exclusive, is_shared, place_of
-from ...analysis.roots import Memory
+from ...analysis.roots import Memory, Place, is_shared, place_of
 from ...analysis.structure import Structure
 from ...analysis.tuning import USUAL as USUAL_TUNING
 from ...analysis.tuning import KeptRows, Tuning, Vectorization
@@ -222,6 +222,10 @@ def plan_updates(
         if any(names.get(root, root.name) in facts.wide or f"shared {names.get(root)}" in facts.wide for root in roots):
             plan.reasons[id(load)] += "; in double precision, since very many may meet there"
     return plan
+
+
+def is_exclusive(op: Load | Store, names: Iterable[str], places: frozenset[Place]) -> bool:
+    return all(place_of(op, name) in places for name in names)
 
 
 def _is_written(load: Load, root: Value, facts: Facts) -> bool:

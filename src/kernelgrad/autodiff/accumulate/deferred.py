@@ -15,8 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...analysis.ownership.exclusive import Place, place_of
-from ...analysis.roots import Memory
+from ...analysis.roots import Memory, Place, place_of
 from ...ir.builder import Builder
 from ...ir.ops import Load, Param, Value
 from ...ir.types import I64, Pointer, Scalar

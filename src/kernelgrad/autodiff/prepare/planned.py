@@ -9,10 +9,10 @@ from typing import NamedTuple
 from ...analysis import roots as memory_analysis
 from ...analysis import structure as structure_analysis
 from ...analysis.access.affine import Sums
-from ...analysis.ownership.exclusive import Place as SharedPlace
 from ...analysis.ownership.private import private_roots, stores_apart, typical
 from ...analysis.promises import Promises
 from ...analysis.roots import Memory, holds_pointers, named_roots
+from ...analysis.roots import Place as SharedPlace
 from ...analysis.structure import Place, Structure
 from ...errors import Span
 from ...ir.builder import pointee

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...analysis.access.affine import Shape, Sums
 from ...analysis.access.executions import executions
 from ...analysis.machine import COPIES, MOST_ADDITIONS, MOST_COPIES, WARP
-from ...analysis.ownership.exclusive import Place, place_of
 from ...analysis.ownership.private import places_of, private_roots
+from ...analysis.roots import Place, place_of
 from ...analysis.tuning import Totals, Tuning, tuning_for
 from ...autodiff.accumulate.choice import Facts, in_one_kernel, on_cores
 from ...autodiff.calculus.shadows import adjoint_type, holds_halves, is_dynamic

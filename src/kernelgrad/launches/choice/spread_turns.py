@@ -24,10 +24,10 @@ from ...analysis import roots, structure
 from ...analysis.access.affine import Affine, Basis, Known, Shape
 from ...analysis.access.executions import Executions
 from ...analysis.machine import ATOMIC_INSTRUCTIONS, MEMORY_BYTE
-from ...analysis.ownership.exclusive import is_shared
 from ...analysis.ownership.private import places_of
 from ...analysis.ownership.read_first import is_read_first
 from ...analysis.ownership.single_stores import is_stored_once
+from ...analysis.roots import is_shared
 from ...autodiff.accumulate.fewer_blocks import INDICES
 from ...autodiff.costs.read_again import read_again
 from ...ir.effects import PURE

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ... import pipeline
 from ...analysis.access.affine import Sums
 from ...analysis.machine import VECTOR_BYTES
-from ...analysis.ownership.exclusive import is_shared
 from ...analysis.ownership.private import places_of, typical
+from ...analysis.roots import is_shared
 from ...autodiff.accumulate.choice import HOLDS
 from ...autodiff.calculus.shadows import SHARED_BYTES, is_dynamic
 from ...autodiff.prepare.options import Options, promised_roots
