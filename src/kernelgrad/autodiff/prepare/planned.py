@@ -24,8 +24,7 @@ from ..accumulate.parameters import AdjointParams, adjoint_params
 from ..calculus import activity as activity_analysis
 from ..calculus.activity import Activity
 from ..calculus.shadows import SHARED_BYTES, Shadowed, add_shadows, is_dynamic
-from ..saving.plan import Plan
-from ..saving.planner import Task, make_plan
+from ..saving.plan import Plan, Task, make_plan
 from ..winners.winners import SharedWinners, Winners
 from .options import Options, changing_roots, early_loads, promised_roots
 

@@ -22,8 +22,7 @@ from ...transforms import simplify
 from ..accumulate.choice import Accumulation, plan_updates
 from ..calculus.activity import Activity
 from ..calculus.shadows import Shadowed
-from ..saving.plan import Plan
-from ..saving.planner import Task
+from ..saving.plan import Plan, Task
 from ..winners.winners import Winners
 from .normal_form import in_form, short_loops, unrolled
 from .options import Options
