@@ -174,7 +174,8 @@ def _fill_first(emitter: Sweep, planned: Planned) -> None:
     if shared.of:
         threads = None if facts.block is None else math.prod(facts.block)
         cooperate.zero_shared(emitter.prologue, shared.of, shared.nbytes, threads, shared.is_wide)
-        emitter.logs.base = lambda b, name, type: cooperate.shadow_cells(b, shared.of[name], shared.nbytes, type)
+        if emitter.logs is not None:
+            emitter.logs.base = lambda b, name, type: cooperate.shadow_cells(b, shared.of[name], shared.nbytes, type)
     if planned.decided.bids:
         shared_memory.fill_bids(emitter.prologue, planned.decided.bids, cooperate.fill_together)
     for own in given.copies.values():
@@ -191,7 +192,8 @@ def _assembled(derivation: Derivation, emitter: Sweep) -> Emitted:
     params = {p.name: p for p in function.params}
     numbers = derivation.numbers.items()
     bodies = emitter.run([Number(params[n].value, p.value, partials.get(n)) for n, p in numbers])
-    stacks, logs = tuple(emitter.tape.stacks.values()), tuple(emitter.logs.all.values())
+    stacks = tuple(emitter.tape.stacks.values())
+    logs = tuple(emitter.logs.all.values()) if emitter.logs is not None else ()
     tape = (*emitter.tape.params, *planned.shared.params)
     ordered = (*partials.values(), *(p for log in logs for p in log.params))
     ordered += tuple(p for own in given.copies.values() for p in own.params)

@@ -88,8 +88,10 @@ class Logs:
 
     # ---- entries
 
-    def append(self, b: Builder, of: Logged, ptr: Value, adjoint: Value) -> None:
+    def append(self, b: Builder, variable: str, ptr: Value, adjoint: Value) -> None:
         """Unless there is nothing to add."""
+        assert isinstance(adjoint.type, Scalar)
+        of = Logged(adjoint.type, variable)
         log = self.all[of]
         self.pending.add(of)
         some = b.apply("ne", adjoint, b.constant(0.0, adjoint.type))

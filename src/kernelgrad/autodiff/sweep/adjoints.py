@@ -14,7 +14,6 @@ from ...ir.builder import Builder, pointee
 from ...ir.ops import Apply, Atomic, BarrierReduce, Block, Constant, If, Load, Op, Store, Value, Warp
 from ...ir.types import I32, I64, U32, Array, Scalar, Struct, Type
 from ..accumulate.choice import Accumulation
-from ..accumulate.logs import Logged, Logs
 from ..calculus.activity import holds_floats
 from ..calculus.shadows import ZERO, adjoint_type, shadow_name, zero_fill
 from ..calculus.tape import part_types
@@ -22,6 +21,7 @@ from ..calculus.tape import part_types
 if TYPE_CHECKING:
     from ..accumulate.block_cells import Cells
     from ..accumulate.deferred import Slots
+    from ..accumulate.logs import Logs
 
 
 class Adjoints:
@@ -125,8 +125,9 @@ _TAKEN = "consumed, by one of the threads that may have stored the element"
 
 
 class MemoryAdjoints:
-    def __init__(self, b: Builder, adjoints: Adjoints, accumulation: Accumulation, kept: frozenset[Value], logs: Logs):
-        self.b, self.adjoints, self.accumulation, self.kept, self.logs = b, adjoints, accumulation, kept, logs
+    def __init__(self, b: Builder, adjoints: Adjoints, accumulation: Accumulation, kept: frozenset[Value]):
+        self.b, self.adjoints, self.accumulation, self.kept = b, adjoints, accumulation, kept
+        self.logs: Logs | None = None  # where anything is logged
         self.cells: dict[str, Cells] = {}  # of the block, in shared memory
         self.deferred: dict[int, Slots] = {}  # of reads whose updates follow the launch
 
@@ -152,14 +153,17 @@ class MemoryAdjoints:
         return self.b.store if id(op) in plan.writes else self.plain
 
     def _log(self, variable: str, ptr: Value, adjoint: Value) -> None:
-        assert isinstance(adjoint.type, Scalar)
-        self.logs.append(self.b, Logged(adjoint.type, variable), ptr, adjoint)
+        assert self.logs is not None
+        self.logs.append(self.b, variable, ptr, adjoint)
 
     def _take_logged(self, op: Store | Atomic, shadow: Value) -> None:
         """What the thread itself has logged for the memory since the last barrier."""
+        logs = self.logs
+        if logs is None:
+            return
         for variable in self.accumulation.taken.get(id(op), ()):
             for ptr in self._floats(shadow):
-                self.logs.take(self.b, variable, ptr)
+                logs.take(self.b, variable, ptr)
 
     def _floats(self, ptr: Value) -> Iterator[Value]:
         type = pointee(ptr)

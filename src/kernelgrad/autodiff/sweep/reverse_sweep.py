@@ -6,7 +6,8 @@ caller runs next, turn them into plain SSA.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,6 @@ from ...ir.ops import (
 from ...ir.traverse import blocks, walk
 from ...locks import cached_property
 from ..accumulate.fewer_blocks import coarse, only_sums
-from ..accumulate.logs import Logged, Logs
 from ..calculus.products import power_of
 from ..calculus.rules import rule_for, scaled
 from ..calculus.shadows import adjoint_type, shadow_name, zero_fill
@@ -48,6 +48,7 @@ from ..saving.forward_code import Copier, Rematerialized
 from .adjoints import Adjoints, MemoryAdjoints, add_into, part_of, zero
 
 if TYPE_CHECKING:
+    from ..accumulate.logs import Logged, Logs
     from ..prepare.prepared import Prepared
     from .finite_tests import FiniteTests
 
@@ -94,9 +95,10 @@ def _is_tape_counted(prepared: Prepared) -> bool:
     return not is_known_before(prepared.plan)
 
 
-def _logs(tape: Tape, prepared: Prepared) -> Logs:
+def _logs(tape: Tape, prepared: Prepared) -> Logs | None:
     if not prepared.sites:
-        return Logs(tape, False, ())
+        return None
+    from ..accumulate.logs import Logs
     from ..accumulate.ordered import is_known_before, logs_of
 
     return Logs(tape, not is_known_before(prepared.sites, prepared.structure), logs_of(prepared.sites))
@@ -127,7 +129,8 @@ class Sweep:
         self.adjoints.tested = None if self.tests is None else self.tests.test
         self.sites = prepared.sites
         self.logs = _logs(self.tape, prepared)
-        self.stores = MemoryAdjoints(self.b, self.adjoints, prepared.accumulation, prepared.kept, self.logs)
+        self.stores = MemoryAdjoints(self.b, self.adjoints, prepared.accumulation, prepared.kept)
+        self.stores.logs = self.logs
         self.scopes: list[dict[Value, Value]] = [{}]
         axes = prepared.options.facts.coarse
         self.coarse = coarse(axes, RESIDENT_THREADS if facts.cells else None) if axes else None
@@ -138,7 +141,7 @@ class Sweep:
     def run(self, numbers: list[Number]) -> tuple[Block, ...]:
         forward = self.augmented_forward() if self.mode == "split" else None
         numbers = [n for n in numbers if n.value in self.activity]
-        self.meets_at_end = (bool(numbers) and not self.alone) or self.logs.has_phases or bool(self.stores.cells)
+        self.meets_at_end = (bool(numbers) and not self.alone) or self.has_phases or bool(self.stores.cells)
         for number in numbers:
             self.adjoints.create(number.value, f"{shadow_name(number.value.name)}_sum")
         with self.b.region() as work:
@@ -151,7 +154,8 @@ class Sweep:
         for number in numbers:
             self.flush(number)
         start = self.tape.start_reverse() if self.mode == "split" else []
-        prologue = (*self.outside.ops, *self.prologue.ops, *self.logs.prologue.ops)
+        logging = self.logs.prologue.ops if self.logs is not None else ()
+        prologue = (*self.outside.ops, *self.prologue.ops, *logging)
         reverse = Block((), (*prologue, *start, *self.b.ops), ())
         if forward is None:
             return (reverse,)
@@ -160,7 +164,7 @@ class Sweep:
 
     def add_work(self, work: list[Op], sums: bool) -> None:
         """What a block has to do; or, if that is only sums and there are many blocks, what many of them have."""
-        beside = self.mode == "split" or self.tape.stacks or self.logs.all
+        beside = self.mode == "split" or self.tape.stacks or (self.logs is not None and self.logs.all)
         everything = (*self.prologue.ops, *work)
         if self.stores.cells:
             return self.add_to_cells(work, everything, bool(beside))
@@ -257,7 +261,7 @@ class Sweep:
 
     def joint_if(self, op: If) -> None:
         sides = []
-        with self.logs.branches() as another:
+        with self.branches() as another:
             for side in (op.then, op.orelse):
                 another()
                 with self.b.region() as region:
@@ -331,15 +335,15 @@ class Sweep:
             case Atomic(_, ptr, _):
                 self.stores.atomic(op, self.value(self.shadowed.of[ptr]))
             case Barrier("block"):
-                self.logs.barrier(self.b)
+                self.barrier()
             case Barrier(scope, args):
                 self.b.effect(Barrier, scope, tuple(map(self.value, args)))
             case BarrierReduce("sum", value) if value in self.adjoints:
-                self.logs.barrier(self.b)
+                self.barrier()
                 total = self.b.emit(BarrierReduce, "sum", self.adjoints.get(op.result), type=value.type)
                 self.adjoints.add(value, total)
             case BarrierReduce():
-                self.logs.barrier(self.b)
+                self.barrier()
             case Leave():
                 self.b.effect(Leave)
             case Warp():
@@ -445,7 +449,7 @@ class Sweep:
         given = {k: self.adjoints.get(r) for k, r in enumerate(op.results) if r in self.adjoints}
         cond = self.value(op.cond)
         sides = []
-        with self.logs.branches() as another:
+        with self.branches() as another:
             for side in (op.then, op.orelse):
                 another()
                 with self.b.region() as region:
@@ -460,9 +464,30 @@ class Sweep:
 
         reverse_for(self, op) if isinstance(op, For) else reverse_while(self, op)
 
-    def logged_in(self, op: Op) -> set[Logged]:
+    def barrier(self) -> None:
+        if self.logs is None:
+            self.b.effect(Barrier, "block")
+        else:
+            self.logs.barrier(self.b)
+
+    # ---- logs
+
+    @property
+    def has_phases(self) -> bool:
+        """Whether barriers add up what was logged."""
+        return self.logs is not None and self.logs.has_phases
+
+    def branches(self) -> AbstractContextManager[Callable[[], None]]:
+        """Code of which one part runs: what is called before each."""
+        return self.logs.branches() if self.logs is not None else nullcontext(lambda: None)
+
+    def repeated(self, op: Op) -> AbstractContextManager[None]:
+        """The reverse of a loop."""
+        return self.logs.repeated(self._logged_in(op)) if self.logs is not None else nullcontext()
+
+    def _logged_in(self, op: Op) -> set[Logged]:
         """What the reverse of an operation logs."""
-        if not self.logs.has_phases:
+        if not self.has_phases:
             return set()
         inside = [*blocks(op), *(block for outer in blocks(op) for inner in walk(outer) for block in blocks(inner))]
         return {of for block in inside for of in self.sites.get(id(block), ())}
