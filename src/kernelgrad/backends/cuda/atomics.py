@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...errors import InternalError
 from ...ir.ops import Alloca, Apply, Atomic, Function, Value
 from ...ir.traverse import uses, walk
@@ -9,8 +11,10 @@ from ...ir.types import BF16, F16, F32, F64, I32, I64, U16, U32, U64, Pointer, S
 from .conversions import bitcast
 from .expressions import Expressions
 from .names import qualified
-from .neighbours import Neighbours
 from .syntax import Expr, Prec, call
+
+if TYPE_CHECKING:
+    from .neighbours import Neighbours
 
 _INTS = frozenset((I32, U32, U64))
 _FUNCTIONS: dict[str, tuple[str, frozenset[Scalar]]] = {

@@ -13,6 +13,7 @@ from ...analysis.passed import unshared
 from ...deep import deeply
 from ...errors import InternalError
 from ...ir.ops import (
+    TOGETHER,
     Alloca,
     Apply,
     Assert,
@@ -45,11 +46,11 @@ from .statements import Statements
 from .types import ARRAY_VALUE, Types, definitions, headers, scalars_in, struct_names
 from .variables import assign_variables
 
-_ARRANGING = (
+ARRANGING = (
     Pass("loop_tests", "backends.cuda.loop_tests", (While,)),
     Pass("single_trips", "backends.cuda.single_trips", (For,)),
     Pass("sincos", "backends.cuda.sincos", ("sin",)),
-    Pass("neighbours", "backends.cuda.neighbours", (Atomic,)),
+    Pass("neighbours", "backends.cuda.neighbours", (TOGETHER,)),
 )
 _BUILTIN_HELPERS = {"lane_id": "lane_id", "globaltimer": "global_timer"}
 # NVRTC brings these along; nvcc takes them from the host's headers.
@@ -80,7 +81,7 @@ def emit(module: Module, kernel: str) -> str:
 
 def _arranged(function: Function, module: Module) -> Function:
     """As it is written: loops as the source has them, and next to each other what is done together."""
-    for stage in _ARRANGING:
+    for stage in ARRANGING:
         function = applied(stage, function, module)
     return function
 
