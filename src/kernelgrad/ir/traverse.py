@@ -8,7 +8,23 @@ from operator import attrgetter, is_
 from typing import Any
 
 from ..errors import Span
-from .ops import TOGETHER, Apply, Atomic, Block, For, Function, Global, If, Kind, Op, Undef, Value, While
+from .ops import (
+    TOGETHER,
+    Apply,
+    Atomic,
+    Block,
+    For,
+    Function,
+    Global,
+    GlobalRef,
+    If,
+    Kind,
+    Module,
+    Op,
+    Undef,
+    Value,
+    While,
+)
 from .types import Array, Pointer, Struct, Type
 
 _BASE = frozenset(("results", "span", "result"))
@@ -392,6 +408,11 @@ def closed(block: Block, known: Iterable[Value]) -> Block:
 
 def with_body(function: Function, body: Block) -> Function:
     return function if body is function.body else replace(function, body=body)
+
+
+def used_globals(module: Module, function: Function) -> list[Global]:
+    names = {op.name for op in walk(function.body) if isinstance(op, GlobalRef)}
+    return [g for g in module.globals.values() if g.name in names]
 
 
 def used_structs(function: Function, variables: Iterable[Global]) -> dict[str, Struct]:
