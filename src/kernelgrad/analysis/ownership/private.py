@@ -105,7 +105,7 @@ def is_apart(store: Store, root: Value, memory: Memory, places: dict[int, Place]
 
 def _promised(sums: Sums, memory: Memory) -> Sums:
     """Over all executions, with what is promised of index buffers."""
-    if not sums.promised.tells_apart:
+    if sums.promised is NOTHING:
         return executions(sums)
     from .promises import promised
 
@@ -113,7 +113,7 @@ def _promised(sums: Sums, memory: Memory) -> Sums:
 
 
 def _settled(accesses: list[Access], sums: Sums) -> list[Access] | None:
-    if not sums.promised.tells_apart:
+    if sums.promised is NOTHING:
         return accesses
     from .promises import settled
 
@@ -268,7 +268,9 @@ _TYPICAL_NUMBER = 4099  # of elements along an axis: more than the typical launc
 
 def typical(structure: Structure, function: Function, promised: Promised = NOTHING) -> Sums:
     """A launch like those the kernel is made for: along the axes it asks for, on large enough buffers."""
-    numbers = {p.value: promised.by_name.number(p.name, _TYPICAL_NUMBER) for p in function.params}
+    numbers = {p.value: _TYPICAL_NUMBER for p in function.params}
+    if promised is not NOTHING:
+        numbers = {p.value: promised.by_name.number(p.name, _TYPICAL_NUMBER) for p in function.params}
     return Sums(structure, typical_shape(function), numbers.get, promised)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ...analysis.access.affine import Basis, Part, Sums
 from ...analysis.access.executions import executions
 from ...analysis.machine import COPIES, VECTOR_BYTES, WARP
+from ...analysis.promises import NOTHING
 from ...analysis.roots import Memory, Place, is_shared, place_of
 from ...analysis.structure import Structure
 from ...analysis.tuning import USUAL as USUAL_TUNING
@@ -174,7 +175,7 @@ def plan_updates(
     plan = Accumulation(private=private, exclusive=exclusive, apart=apart)
     gathered = {gather.name: gather for gather in facts.gathered}
     names = {root: name for name, root in memory.global_names.items()}
-    if sums.promised.tells_apart:
+    if sums.promised is not NOTHING:
         from ...analysis.ownership.promises import relied_on
 
         plan.promised = {n: found for n, found in relied_on(memory, structure, sums.promised).items() if n in private}
