@@ -100,8 +100,10 @@ def make_settings(
     if kept and may_alias:
         problem = "what shares memory with another argument may be read, or stored more than once"
         raise ArgumentError(f"keep and may_alias=True do not go together: {problem}; pass separate buffers, or a copy")
-    check_kept(function, kept, mode)
-    check_assigned(function, assigned)
+    if kept:
+        check_kept(function, kept, mode)
+    if assigned:
+        check_assigned(function, assigned)
     told = NONE
     if promises is not None:
         from .promises import check_promises

@@ -303,7 +303,7 @@ class Chooser:
     def _leaves_partials(self, launch: KnownLaunch) -> bool:
         """A deterministic gradient has a finishing step anyway, however few blocks there are."""
         many = math.prod(launch.grid) > min(_MANY_BLOCKS, MOST_ADDITIONS)  # or floats would lose some
-        return self.derivation.sums and many and not self.options.deterministic
+        return many and not self.options.deterministic and self.derivation.sums
 
     def _is_ragged(self, block: tuple[int, int, int]) -> bool:
         """Whether loops part the warps of such a block that those of whole rows go through together."""

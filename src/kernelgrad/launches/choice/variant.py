@@ -409,18 +409,16 @@ class Variant:
     @cached_property
     def typically_unkept(self) -> frozenset[str]:
         """Those of a launch like the ones the kernel is made for."""
-        prepared = self.derivative.prepared
-        promised = promised_roots(prepared.function, self.options)
-        kept = self.options.kept
-        return self.unkept(typical(prepared.structure, prepared.function, promised)) if kept else frozenset()
+        return self.unkept(self._typical_sums) if self.options.kept else frozenset()
 
     @cached_property
     def typically_unheld(self) -> frozenset[str]:
+        return self.unheld(self._typical_sums) if self.options.promises.results else frozenset()
+
+    @property
+    def _typical_sums(self) -> Sums:
         prepared = self.derivative.prepared
-        if not self.options.promises.results:
-            return frozenset()
-        promised = promised_roots(prepared.function, self.options)
-        return self.unheld(typical(prepared.structure, prepared.function, promised))
+        return typical(prepared.structure, prepared.function, promised_roots(prepared.function, self.options))
 
     def unheld(self, sums: Sums) -> frozenset[str]:
         """The outputs that hold the results, as promised, but where an element may be stored more than once."""
