@@ -330,7 +330,7 @@ class Variant:
         """Whether launches with such blocks are to have a variant of their own."""
         if block not in self._shaped:
             prepared, facts = self.derivative.prepared, self.options.facts
-            taped = prepared.taped_spans()
+            taped = prepared.planned.taped_spans()
             fixed = facts.alone or facts.block is not None
             self._shaped[block] = not fixed and self._is_decided_by(block, taped)
         return self._shaped[block]
