@@ -192,9 +192,9 @@ def _assembled(derivation: Derivation, emitter: Sweep) -> Emitted:
     params = {p.name: p for p in function.params}
     numbers = derivation.numbers.items()
     bodies = emitter.run([Number(params[n].value, p.value, partials.get(n)) for n, p in numbers])
-    stacks = tuple(emitter.tape.stacks.values())
+    stacks = emitter.stacks
     logs = tuple(emitter.logs.all.values()) if emitter.logs is not None else ()
-    tape = (*emitter.tape.params, *planned.shared.params)
+    tape = (*(emitter.kept.params if emitter.kept is not None else ()), *planned.shared.params)
     ordered = (*partials.values(), *(p for log in logs for p in log.params))
     ordered += tuple(p for own in given.copies.values() for p in own.params)
     slots = tuple(derivation.deferred.values())
@@ -218,7 +218,8 @@ def _assembled(derivation: Derivation, emitter: Sweep) -> Emitted:
     )
     if winners.buffers:
         functions = (*functions, _bidding(prepared))
-    return Emitted(functions, logs, stacks, emitter.coarse, emitter.only_sums, emitter.tape.nbytes, emitter.tests)
+    frame = emitter.kept.nbytes if emitter.kept is not None else 0
+    return Emitted(functions, logs, stacks, emitter.coarse, emitter.only_sums, frame, emitter.tests)
 
 
 def _bidding(prepared: Prepared) -> Function:
@@ -226,7 +227,7 @@ def _bidding(prepared: Prepared) -> Function:
 
     sweep = WinnerSweep(prepared)
     body = sweep.body()
-    tape = (p for stack in sweep.tape.stacks.values() for p in stack.params)
+    tape = (p for stack in sweep.stacks for p in stack.params)
     params = (*prepared.function.params, *tape, *prepared.winners.params)
     shared = tuple(replace(_restricted(p, prepared.options.may_alias), own=False) for p in params)
     return _function(prepared.function, "_claim", shared, body, prepared.options)

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ...ir.builder import Builder, pointee
+from ...ir.builder import Builder, linear_block, linear_thread, pointee
 from ...ir.ops import Barrier, BarrierReduce, Param, Value
 from ...ir.types import BOOL, I32, I64, U32, U64, Pointer, Scalar
 from ..calculus.shadows import ZERO
-from ..calculus.tape import Tape, linear_block, linear_thread
+from ..calculus.tape import Tape
 
 
 @dataclass(frozen=True)

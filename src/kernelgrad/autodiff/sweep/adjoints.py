@@ -12,11 +12,10 @@ from ...analysis.machine import FULL_WARP
 from ...errors import UnsupportedError
 from ...ir.builder import Builder, pointee
 from ...ir.ops import Apply, Atomic, BarrierReduce, Block, Constant, If, Load, Op, Store, Value, Warp
-from ...ir.types import I32, I64, U32, Array, Scalar, Struct, Type
+from ...ir.types import I32, I64, U32, Array, Scalar, Struct, Type, element_types
 from ..accumulate.choice import Accumulation
 from ..calculus.activity import holds_floats
 from ..calculus.shadows import ZERO, adjoint_type, shadow_name, zero_fill
-from ..calculus.tape import part_types
 
 if TYPE_CHECKING:
     from ..accumulate.block_cells import Cells
@@ -98,7 +97,7 @@ def add_into(b: Builder, variable: Value, contribution: Value) -> None:
             b.store(variable, b.apply("add", b.load(variable), contribution))
         return
     if isinstance(type, Struct | Array):
-        for k, part in enumerate(part_types(type)):
+        for k, part in enumerate(element_types(type)):
             if holds_floats(part):
                 add_into(b, part_of(b, variable, k), b.extract(contribution, k))
 
@@ -112,7 +111,7 @@ def part_of(b: Builder, ptr: Value, index: int) -> Value:
 def zero(b: Builder, type: Type) -> Value:
     """A zero of any type; pointers inside are null."""
     if isinstance(type, Struct | Array):
-        return b.aggregate(type, tuple(zero(b, part) for part in part_types(type)))
+        return b.aggregate(type, tuple(zero(b, part) for part in element_types(type)))
     is_float = isinstance(type, Scalar) and type.is_float
     return b.constant(ZERO if is_float else (False if str(type) == "bool" else 0), type)
 
@@ -168,7 +167,7 @@ class MemoryAdjoints:
     def _floats(self, ptr: Value) -> Iterator[Value]:
         type = pointee(ptr)
         if isinstance(type, Struct | Array):
-            for k, part in enumerate(part_types(type)):
+            for k, part in enumerate(element_types(type)):
                 if holds_floats(part):
                     yield from self._floats(part_of(self.b, ptr, k))
         else:
@@ -195,7 +194,7 @@ class MemoryAdjoints:
         if value.type == type:
             return value
         if isinstance(type, Struct | Array):
-            parts = enumerate(part_types(type))
+            parts = enumerate(element_types(type))
             return self.b.aggregate(type, tuple(self._narrowed(self.b.extract(value, k), part) for k, part in parts))
         assert isinstance(type, Scalar)
         return self.b.convert(value, type)
@@ -204,7 +203,7 @@ class MemoryAdjoints:
         """What the shadow has gathered, for one of the threads that stored the same value there."""
         type = pointee(ptr)
         if isinstance(wanted, Struct | Array):
-            parts = enumerate(part_types(wanted))
+            parts = enumerate(element_types(wanted))
             return self.b.aggregate(wanted, tuple(self._taken(part_of(self.b, ptr, k), part) for k, part in parts))
         if isinstance(type, Scalar) and type.is_float:
             return self._narrowed(self.b.atomic("take", ptr, self.b.constant(0.0, type)), wanted)
@@ -245,7 +244,7 @@ class MemoryAdjoints:
         if isinstance(type, Scalar):
             update(ptr, self.b.convert(adjoint, type))
         elif isinstance(type, Struct | Array):
-            for k, part in enumerate(part_types(type)):
+            for k, part in enumerate(element_types(type)):
                 if holds_floats(part):
                     self.each_float(part_of(self.b, ptr, k), self.b.extract(adjoint, k), update)
 
@@ -302,7 +301,7 @@ class MemoryAdjoints:
             if type.is_float:
                 self.b.store(ptr, self.b.constant(ZERO, type))
         elif isinstance(type, Struct | Array):
-            for k, part in enumerate(part_types(type)):
+            for k, part in enumerate(element_types(type)):
                 if holds_floats(part):
                     self._clear(part_of(self.b, ptr, k))
 

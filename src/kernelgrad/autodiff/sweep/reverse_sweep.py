@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...analysis.machine import FULL_WARP, RESIDENT_THREADS
 from ...analysis.structure import Place
 from ...errors import UnsupportedError
-from ...ir.builder import Builder
+from ...ir.builder import Builder, linear_warp
 from ...ir.effects import picks
 from ...ir.ops import (
     Aggregate,
@@ -43,12 +43,12 @@ from ..accumulate.fewer_blocks import coarse, only_sums
 from ..calculus.products import power_of
 from ..calculus.rules import rule_for, scaled
 from ..calculus.shadows import adjoint_type, shadow_name, zero_fill
-from ..calculus.tape import Tape, linear_warp
 from ..saving.forward_code import Copier, Rematerialized
 from .adjoints import Adjoints, MemoryAdjoints, add_into, part_of, zero
 
 if TYPE_CHECKING:
     from ..accumulate.logs import Logged, Logs
+    from ..calculus.tape import Stack, Tape
     from ..prepare.prepared import Prepared
     from .finite_tests import FiniteTests
 
@@ -68,40 +68,12 @@ _OF_NUMBERS = {
 }
 
 
-def _tape(prologue: Builder, prepared: Prepared) -> Tape:
-    """In memory that the launcher provides, or that the thread has."""
-    if not prepared.options.facts.inlined:
-        counted = _is_tape_counted(prepared)
-        return Tape(prologue, prepared.options.mode == "split", counted, prepared.plan.most_bits)
-    from ..calculus.thread_tapes import ArenaTape, BoundedTape, FrameTape, LocalTape
-    from ..saving.tape_capacity import constant_sizes
-
-    if prepared.options.facts.arena:
-        return ArenaTape(prologue, (v for frame in prepared.plan.taped.values() for v in frame))
-    if prepared.options.facts.stacks:
-        return BoundedTape(prologue)
-    sizes = constant_sizes(prepared.plan)
-    if prepared.options.mode != "split":
-        return LocalTape(prologue, sizes.elements)
-    return FrameTape(prologue, sizes.elements, sizes.in_loops, list(sizes.values))
-
-
-def _is_tape_counted(prepared: Prepared) -> bool:
-    """Whether only a launch that counts tells how much each block keeps."""
-    if not any(prepared.plan.taped.values()):
-        return False
-    from ..saving.tape_capacity import is_known_before
-
-    return not is_known_before(prepared.plan)
-
-
-def _logs(tape: Tape, prepared: Prepared) -> Logs | None:
-    if not prepared.sites:
-        return None
-    from ..accumulate.logs import Logs
-    from ..accumulate.ordered import is_known_before, logs_of
-
-    return Logs(tape, not is_known_before(prepared.sites, prepared.structure), logs_of(prepared.sites))
+def _keeps(prepared: Prepared) -> bool:
+    """Whether there is a tape, or updates are logged."""
+    options, plan = prepared.options, prepared.plan
+    if options.mode == "split" or options.facts.inlined:
+        return True
+    return bool(plan.most_bits or prepared.sites) or any(plan.taped.values())
 
 
 def _tests(b: Builder, prepared: Prepared) -> FiniteTests | None:
@@ -123,12 +95,17 @@ class Sweep:
         self.activity, self.plan, self.winners = prepared.activity, prepared.plan, prepared.winners
         self.prologue = Builder()
         self.b = Builder()
-        self.tape = _tape(self.prologue, prepared)
+        self.kept: Tape | None = None  # the tape, where there is one
+        self.logs: Logs | None = None
+        if _keeps(prepared):
+            from .kept import logs_of, tape_of
+
+            self.kept = tape_of(self.prologue, prepared)
+            self.logs = logs_of(self.kept, prepared)
         self.adjoints = Adjoints(self.b)
         self.tests = _tests(self.b, prepared)
         self.adjoints.tested = None if self.tests is None else self.tests.test
         self.sites = prepared.sites
-        self.logs = _logs(self.tape, prepared)
         self.stores = MemoryAdjoints(self.b, self.adjoints, prepared.accumulation, prepared.kept)
         self.stores.logs = self.logs
         self.scopes: list[dict[Value, Value]] = [{}]
@@ -137,6 +114,15 @@ class Sweep:
         self.outside = Builder()  # what a block does once, however many it does the work of
         self.spread: frozenset[Value] = frozenset()  # adjoints of which there are copies
         self.only_sums = False  # the adjoints of numbers or of a few elements, and nothing else to write
+
+    @property
+    def tape(self) -> Tape:
+        assert self.kept is not None, "nothing is kept"
+        return self.kept
+
+    @property
+    def stacks(self) -> tuple[Stack, ...]:
+        return tuple(self.kept.stacks.values()) if self.kept is not None else ()
 
     def run(self, numbers: list[Number]) -> tuple[Block, ...]:
         forward = self.augmented_forward() if self.mode == "split" else None
@@ -164,7 +150,7 @@ class Sweep:
 
     def add_work(self, work: list[Op], sums: bool) -> None:
         """What a block has to do; or, if that is only sums and there are many blocks, what many of them have."""
-        beside = self.mode == "split" or self.tape.stacks or (self.logs is not None and self.logs.all)
+        beside = self.mode == "split" or self.stacks or (self.logs is not None and self.logs.all)
         everything = (*self.prologue.ops, *work)
         if self.stores.cells:
             return self.add_to_cells(work, everything, bool(beside))
