@@ -194,7 +194,7 @@ def first_launch(text: str) -> dict[str, float]:
     import numpy as np
 
     import kernelgrad as kg
-    from kernelgrad.backends.cpu import isolated
+    from kernelgrad.backends.cpu import native
     from kernelgrad.derivatives import gradient
 
     assert gradient
@@ -207,7 +207,7 @@ def first_launch(text: str) -> dict[str, float]:
     total, wall = time.process_time() - start, time.perf_counter() - began
     with stages.within("choose"):
         pass
-    isolated.end()
+    native.end()
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return {**stages.seconds, "all": total, "LLVM": children.ru_utime + children.ru_stime, "wall": wall}
 

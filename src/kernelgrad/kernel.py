@@ -49,8 +49,9 @@ class Kernel:
         refusal: SourceError | None = None,
     ):
         self.name, self.module = name, module
+        self.function: Function = module.functions[name]
         self.variable, self.written_later = variable, written_later
-        self.refusal = refusal or _refused(module.functions[name])
+        self.refusal = refusal or _refused(self.function)
         self.fixed: dict[str, int] = {}
         self._executables: dict[int | None, Executable] = {}
         self._guarded: dict[tuple[str, ...], Executable] = {}
@@ -59,10 +60,6 @@ class Kernel:
         self._launchers: Launchers[None] = Launchers(self._launch, name)
         self._lock = make_lock()
         self._was_launched = False
-
-    @property
-    def function(self) -> Function:
-        return self.module.functions[self.name]
 
     def with_function(self, function: Function, fixed: Mapping[str, int] | None = None) -> Kernel:
         """The same kernel, written otherwise; for launches with the `fixed` numbers."""

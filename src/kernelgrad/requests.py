@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import ArgumentError
+
+if TYPE_CHECKING:
+    from .ir.ops import Param
+
+Names = str | Sequence[str] | None
 
 _STANDARDS = ("c++11", "c++14", "c++17", "c++20", "c++23")
 _MACRO = re.compile(r"[A-Za-z_]\w*(\([^\r\n\0]*\))?(=[^\r\n\0]*)?")  # clang would end it with the line
@@ -87,6 +92,15 @@ def names(what: str, given: Any) -> tuple[str, ...]:
     if not isinstance(parts, Sequence) or isinstance(parts, bytes) or not all(isinstance(p, str) for p in parts):
         raise wrong(what, 'names, as in "out, in" or ["out", "in"]', given)
     return tuple(part.strip() for part in parts if part.strip())
+
+
+def names_in(given: Names, params: Iterable[Param], what: str = "parameters") -> tuple[str, ...]:
+    """The same, with the elements of a parameter pack for its name."""
+    packs: dict[str, list[str]] = {}
+    for param in params:
+        if param.pack is not None:
+            packs.setdefault(param.pack, []).append(param.name)
+    return tuple(element for name in names(what, given) for element in packs.get(name, (name,)))
 
 
 def flags(**given: Any) -> None:

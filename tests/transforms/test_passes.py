@@ -9,7 +9,8 @@ import pytest
 
 import kernelgrad as kg
 from kernelgrad import pipeline
-from kernelgrad.ir.ops import For, Function, Module, While
+from kernelgrad.backends.cuda.emit import ARRANGING
+from kernelgrad.ir.ops import TOGETHER, For, Function, Module, While
 from kernelgrad.ir.printer import print_module
 from kernelgrad.ir.traverse import kinds
 from kernelgrad.transforms import simplify
@@ -38,7 +39,7 @@ OTHERS = (
     pipeline.UNROLLED_LOADS,
     Pass("sums", "transforms.sums", (For, While), (frozenset(("_d_x", "_d_w")),)),
 )
-ROWS = {stage.name: stage for table in (*TABLES, pipeline.CUDA, OTHERS) for stage in table if stage.needs}
+ROWS = {stage.name: stage for table in (*TABLES, pipeline.CUDA, ARRANGING, OTHERS) for stage in table if stage.needs}
 
 
 @cache
@@ -89,7 +90,9 @@ def test_passes_are_not_entered_for_others() -> None:
 
 
 def test_kinds_of_operations() -> None:
-    """Classes with those they are derived from, pure functions by their names, also in nested blocks."""
+    """Classes with those they are derived from, pure functions by their names, also in nested blocks; and whether lanes
+    make additions together, as those to elements that all of them read."""
     held = kinds(functions()[0][0].body)
     assert {"mul", "add", "lt"} <= held
-    assert not held & {"sin", For, While}
+    assert not held & {"sin", For, While, TOGETHER}
+    assert any(TOGETHER in kinds(function.body) for function, _ in functions())

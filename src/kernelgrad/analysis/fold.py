@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..ir.types import F16, F32, F64, Scalar
+from ..ir.types import F16, F32, F64, Scalar, limits
 
 Number = int | float | bool
 
@@ -164,13 +164,6 @@ def _to_float(value: Number, source: Scalar, target: Scalar) -> float | None:
         return None
     with np.errstate(all="ignore"):
         return _ROUND[target](float(value))
-
-
-def limits(type: Scalar) -> tuple[int, int]:
-    """The least and greatest integer of the type."""
-    if type.kind == "int":
-        return -(1 << (type.bits - 1)), (1 << (type.bits - 1)) - 1
-    return 0, (1 << type.bits) - 1
 
 
 _CODES = {"i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i", "u32": "I", "i64": "q", "u64": "Q"}

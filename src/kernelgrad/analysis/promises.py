@@ -61,8 +61,6 @@ class Promises:
 
     def of_roots(self, function: Function) -> Promised:
         """The same by the memory that parameters lead to."""
-        if self == NONE:
-            return NOTHING
         root = {p.name: p.value for p in function.params}
         segments = ((root[s.begin], None if s.count is None else root[s.count]) for s in self.disjoint)
         return Promised(
@@ -88,11 +86,6 @@ class Promised:
     within: frozenset[tuple[Value, tuple[int, int]]] = frozenset()
     names: tuple[tuple[Value, str], ...] = ()
     by_name: Promises = NONE
-
-    @property
-    def tells_apart(self) -> bool:
-        """Whether it is of use to proofs about who touches what."""
-        return bool(self.unique or self.segments)
 
     @property
     def looked_up(self) -> frozenset[Value]:

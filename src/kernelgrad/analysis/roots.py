@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from ..deep import deeply
 from ..ir.ops import (
     Aggregate,
     Alloca,
     Apply,
     Atomic,
-    Block,
     Extract,
     For,
     Function,
@@ -38,6 +36,7 @@ from ..ir.types import U8, Array, Pointer, Scalar, Struct, Type
 UNKNOWN = Value(U8, "unknown memory")
 
 Roots = frozenset[Value]
+Place = tuple[str, str]  # a variable, and where in the source it is read or stored
 _NONE: Roots = frozenset()
 _NESTING = frozenset((If, For, While))
 
@@ -81,6 +80,14 @@ class Memory:
         return frozenset(r for found in set(self.roots.values()) for r in found if not _is_of_launch(r))
 
 
+def is_shared(root: Value) -> bool:
+    return isinstance(root.type, Pointer) and root.type.space == "shared"
+
+
+def place_of(op: Op, name: str) -> Place:
+    return name, str(op.span)
+
+
 def _is_of_launch(root: Value) -> bool:
     return isinstance(root.type, Pointer) and root.type.space in ("local", "shared")
 
@@ -91,16 +98,16 @@ def named_roots(function: Function, memory: Memory, names: Collection[str]) -> R
     return frozenset(by_name[name] for name in names if name in by_name)
 
 
-@deeply
 def analyse(function: Function) -> Memory:
     memory = Memory()
     for param in function.params:
         if holds_pointers(param.type):
             memory.roots[param.value] = frozenset((param.value,))
+    ops = list(walk(function.body))
     changed = True
     while changed:  # loops feed roots back to their arguments
-        changed = _visit(function.body, memory)
-    for op in walk(function.body):
+        changed = _follow(ops, memory)
+    for op in ops:
         if isinstance(op, Store | Atomic):
             memory.stores.append(op)
         elif isinstance(op, Load):
@@ -108,9 +115,10 @@ def analyse(function: Function) -> Memory:
     return memory
 
 
-def _visit(block: Block, memory: Memory) -> bool:
+def _follow(ops: list[Op], memory: Memory) -> bool:
+    """Once over all operations; whether that was of use."""
     changed = False
-    for op in block.ops:
+    for op in ops:
         if type(op) not in _NESTING and len(op.results) == 1 and type(op.result.type) is Scalar:
             continue  # most operations: a number, which leads nowhere
         for target, sources in _flows(op, memory):
@@ -121,20 +129,7 @@ def _visit(block: Block, memory: Memory) -> bool:
         if isinstance(op, Store) and not memory.of(op.value) <= memory.escaped:
             memory.escaped |= memory.of(op.value)
             changed = True
-        for inner in _inner(op):
-            changed |= _visit(inner, memory)
     return changed
-
-
-def _inner(op: Op) -> tuple[Block, ...]:
-    match op:
-        case If(_, then, orelse):
-            return then, orelse
-        case For(body=body):
-            return (body,)
-        case While(before=before, body=body):
-            return before, body
-    return ()
 
 
 def _flows(op: Op, memory: Memory) -> Iterable[tuple[Value, list[Roots]]]:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import UnsupportedError
-from ..ir.builder import Builder, pointee
+from ..ir.builder import Builder, linear_block, linear_thread, pointee
 from ..ir.ops import Call, Derivative, Fence, Function, Op, Param, Value
 from ..ir.types import BOOL, I64, U8, Array, Pointer, Type
-from .calculus.tape import linear_block, linear_thread
 from .request_exits import leave
 
 if TYPE_CHECKING:

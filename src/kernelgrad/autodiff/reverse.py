@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..analysis.ownership.exclusive import place_of
 from ..analysis.passed import meets
-from ..analysis.roots import holds_pointers
+from ..analysis.roots import holds_pointers, place_of
 from ..deep import deeply
 from ..ir.functions import ONLY_IN_REVERSE
 from ..ir.ops import Block, Function, Global, Module, Param, Store, Value
@@ -175,7 +174,8 @@ def _fill_first(emitter: Sweep, planned: Planned) -> None:
     if shared.of:
         threads = None if facts.block is None else math.prod(facts.block)
         cooperate.zero_shared(emitter.prologue, shared.of, shared.nbytes, threads, shared.is_wide)
-        emitter.logs.base = lambda b, name, type: cooperate.shadow_cells(b, shared.of[name], shared.nbytes, type)
+        if emitter.logs is not None:
+            emitter.logs.base = lambda b, name, type: cooperate.shadow_cells(b, shared.of[name], shared.nbytes, type)
     if planned.decided.bids:
         shared_memory.fill_bids(emitter.prologue, planned.decided.bids, cooperate.fill_together)
     for own in given.copies.values():
@@ -192,8 +192,9 @@ def _assembled(derivation: Derivation, emitter: Sweep) -> Emitted:
     params = {p.name: p for p in function.params}
     numbers = derivation.numbers.items()
     bodies = emitter.run([Number(params[n].value, p.value, partials.get(n)) for n, p in numbers])
-    stacks, logs = tuple(emitter.tape.stacks.values()), tuple(emitter.logs.all.values())
-    tape = (*emitter.tape.params, *planned.shared.params)
+    stacks = emitter.stacks
+    logs = tuple(emitter.logs.all.values()) if emitter.logs is not None else ()
+    tape = (*(emitter.kept.params if emitter.kept is not None else ()), *planned.shared.params)
     ordered = (*partials.values(), *(p for log in logs for p in log.params))
     ordered += tuple(p for own in given.copies.values() for p in own.params)
     slots = tuple(derivation.deferred.values())
@@ -217,7 +218,8 @@ def _assembled(derivation: Derivation, emitter: Sweep) -> Emitted:
     )
     if winners.buffers:
         functions = (*functions, _bidding(prepared))
-    return Emitted(functions, logs, stacks, emitter.coarse, emitter.only_sums, emitter.tape.nbytes, emitter.tests)
+    frame = emitter.kept.nbytes if emitter.kept is not None else 0
+    return Emitted(functions, logs, stacks, emitter.coarse, emitter.only_sums, frame, emitter.tests)
 
 
 def _bidding(prepared: Prepared) -> Function:
@@ -225,7 +227,7 @@ def _bidding(prepared: Prepared) -> Function:
 
     sweep = WinnerSweep(prepared)
     body = sweep.body()
-    tape = (p for stack in sweep.tape.stacks.values() for p in stack.params)
+    tape = (p for stack in sweep.stacks for p in stack.params)
     params = (*prepared.function.params, *tape, *prepared.winners.params)
     shared = tuple(replace(_restricted(p, prepared.options.may_alias), own=False) for p in params)
     return _function(prepared.function, "_claim", shared, body, prepared.options)

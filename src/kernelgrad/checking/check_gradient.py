@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..autodiff.calculus.views import cut_pointers
-from ..derivatives.asked.settings import Names, Settings, check_outputs, make_settings
+from ..derivatives.asked.settings import Settings, check_outputs, make_settings
 from ..derivatives.device_function import DeviceFunction
 from ..derivatives.gradient import Gradient
 from ..derivatives.jvp import Tangent
@@ -25,6 +25,7 @@ from ..ir.types import Scalar, Type
 from ..kernel import Kernel
 from ..launches.choice.binding import RESULT
 from ..locks import cached_property
+from ..requests import Names
 from ..runtime.buffer_checks import check_overlap
 from ..runtime.config import Launch, make_launch
 from ..runtime.signature import c_signature, user_params

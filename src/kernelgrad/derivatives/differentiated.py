@@ -188,7 +188,7 @@ class Differentiated:
     @property
     def is_zero(self) -> bool:
         """Whether no derivative gets from a listed parameter to what one holds in the end."""
-        return self.variant().derivative.prepared.is_zero
+        return self.variant().derivative.prepared.planned.is_zero
 
     @cached_property
     def tapes(self) -> bool:

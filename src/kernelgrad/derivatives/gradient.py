@@ -291,7 +291,7 @@ class Gradient(Differentiated):
         own = LaunchMemory()
         adjoints, halves = self._bound_as_floats(adjoints, launch, own)
         bound, placement = self._binder(wanted).bind((*own_args, *[adjoints[n] for n in wanted]))
-        if bound.has_parts:
+        if any(buffer.is_part for buffer in bound.buffers):
             from ..runtime.reach import reaching
 
             bound = reaching(self.kernel.function, launch, bound)

@@ -25,6 +25,7 @@ from ..ir.types import Pointer, Struct
 from ..kernel import Kernel, stream_of
 from ..launches.choice.binding import RESULT
 from ..locks import COMPILING
+from ..requests import Names, names_in
 from ..runtime.arguments import Expected, Placement
 from ..runtime.buffer_checks import Pair, check_alignment, check_overlap, check_sizes
 from ..runtime.config import Launch, make_launch, parse_launch
@@ -34,7 +35,7 @@ from ..runtime.recording import is_recorded
 from ..runtime.scratch import Scratch
 from ..runtime.signature import c_signature, declare, user_params
 from ..transforms import bit_moves, cas_loops, rotate
-from .asked.settings import Names, check_outputs, has_derivative, names_in, no_numbers
+from .asked.settings import check_outputs, has_derivative, no_numbers
 from .device_function import DeviceFunction, read_result, result_memory
 from .module_variables import with_variables
 from .struct_adjoints import completed, named

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TypeVar, cast
 
+from .. import requests
 from ..analysis import roots
 from ..autodiff.calculus.activity import holds_floats
 from ..ir.ops import Function
@@ -17,16 +18,15 @@ from ..kernel import Kernel
 from ..runtime.signature import c_name
 from ..transforms import globals as variables
 from ..transforms import spaces
-from .asked.settings import Names, names_of
 from .device_function import DeviceFunction, as_kernel
 
 Target = TypeVar("Target", bound=Kernel | DeviceFunction)
 
 
-def with_variables(target: Target, parameters: Names) -> Target:
+def with_variables(target: Target, parameters: requests.Names) -> Target:
     """The target with those variables as parameters, after the user's own."""
     kernel = target.kernel if isinstance(target, DeviceFunction) else target
-    names = _concerned(target.function, kernel.module, names_of(parameters))
+    names = _concerned(target.function, kernel.module, requests.names("parameters", parameters))
     if not names:
         return target
     function = _promoted(target.function, kernel.module, names)

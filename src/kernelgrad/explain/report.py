@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.access.affine import Shape
-from ..analysis.ownership.exclusive import is_shared
+from ..analysis.roots import is_shared
 from ..analysis.trip_counts import Amount
 from ..autodiff.costs.traffic import KINDS, Traffic, tape_per_thread, traffic
 from ..backends.cpu.atomic_notes import atomic_notes

@@ -78,7 +78,7 @@ def _variants(gradient: Derivation) -> list[str]:
     """Besides those whose proofs hold or fail."""
     prepared = gradient.prepared
     fixed = prepared.options.facts.alone or prepared.options.facts.block is not None
-    spans = set() if fixed else decided_by(prepared.function, _TYPICAL, prepared.taped_spans())
+    spans = set() if fixed else decided_by(prepared.function, _TYPICAL, prepared.planned.taped_spans())
     rows = sorted(f"{span}: unrolled for each shape of block" for span in spans)
     if gradient.only_sums:
         rows.append("on a GPU, of very many blocks a few thousand are started, and each does the sums of many")

@@ -56,7 +56,8 @@ def options_of(
         requests.flags(deterministic=deterministic)
         deterministic = bool(deterministic)
     requests.flags(report_nan=report_nan)
-    check_promises(kernel.function, assume)
+    if assume is not None:
+        check_promises(kernel.function, assume)
     budget, room = requests.memory_size("tape_budget", tape_budget), requests.memory_size("tape_bytes", tape_bytes)
     return Options(deterministic, budget, assume, report_nan, room)
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from ..checking.check_gradient import Difference, GradientReport, worst
 from ..checking.perturb import Vector
-from ..derivatives.asked.settings import Names
 from ..errors import ArgumentError, GradientError
+from ..requests import Names
 from ..runtime.arrays import view
 from ..runtime.recording import refuse_while_recording
 from .arrays import seen, zero_like

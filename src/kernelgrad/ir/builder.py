@@ -190,3 +190,30 @@ def pointee(ptr: Value) -> Type:
     if not isinstance(ptr.type, Pointer):
         raise InternalError(f"expected a pointer, got {ptr.type}")
     return ptr.type.pointee
+
+
+# ---- numbers in the whole block or grid ------------------------------------------------------------------------------
+
+
+def linear_thread(b: Builder) -> Value:
+    return _linear(b, "thread_idx", "block_dim", "~thread")
+
+
+def linear_block(b: Builder) -> Value:
+    return _linear(b, "block_idx", "grid_dim", "~block")
+
+
+def linear_warp(b: Builder) -> Value:
+    """The number of the warp in the grid."""
+    x, y, z = (b.convert(b.builtin("block_dim", axis), I64) for axis in range(3))
+    threads = b.apply("mul", b.apply("mul", x, y), z)
+    lanes = b.constant(32, I64)
+    warps = b.apply("div", b.apply("add", threads, b.constant(31, I64)), lanes)
+    return b.apply("add", b.apply("mul", linear_block(b), warps), b.apply("div", linear_thread(b), lanes))
+
+
+def _linear(b: Builder, index: str, extent: str, name: str) -> Value:
+    (x, y, z) = (b.convert(b.builtin(index, axis), I64) for axis in range(3))
+    width, height = (b.convert(b.builtin(extent, axis), I64) for axis in range(2))
+    rows = b.apply("add", y, b.apply("mul", z, height))
+    return b.apply("add", x, b.apply("mul", rows, width), name=name)

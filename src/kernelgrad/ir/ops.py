@@ -51,6 +51,7 @@ class Block:
 
 
 Kind = type["Op"] | str  # of operations, and of pure functions by their names
+TOGETHER = "together"  # the kind of an `Atomic` that lanes make together
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

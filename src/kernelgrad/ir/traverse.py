@@ -8,7 +8,23 @@ from operator import attrgetter, is_
 from typing import Any
 
 from ..errors import Span
-from .ops import Apply, Block, For, Function, Global, If, Kind, Op, Undef, Value, While
+from .ops import (
+    TOGETHER,
+    Apply,
+    Atomic,
+    Block,
+    For,
+    Function,
+    Global,
+    GlobalRef,
+    If,
+    Kind,
+    Module,
+    Op,
+    Undef,
+    Value,
+    While,
+)
 from .types import Array, Pointer, Struct, Type
 
 _BASE = frozenset(("results", "span", "result"))
@@ -132,8 +148,9 @@ def walk(block: Block) -> Iterator[Op]:
 
 
 def kinds(block: Block) -> frozenset[Kind]:
-    """Of the operations in the block and in its nested blocks: their classes, and of pure functions the names. Found
-    once for each block, which never changes: whoever asks at every level of a nest does not walk it at every level."""
+    """Of the operations in the block and in its nested blocks: their classes, of pure functions the names, and whether
+    lanes make some together. Found once for each block, which never changes: whoever asks at every level of a nest does
+    not walk it at every level."""
     todo = [block]
     while todo:
         inner = _inner_blocks(todo[-1])
@@ -155,8 +172,10 @@ def _inner_blocks(block: Block) -> list[Block]:
 
 
 def _own_kinds(block: Block) -> frozenset[Kind]:
-    names = frozenset[Kind](op.fn for op in block.ops if type(op) is Apply)
-    return names.union(*(_SHAPES[kind].kinds for kind in set(map(type, block.ops))))
+    found = set[Kind](op.fn for op in block.ops if type(op) is Apply)
+    if any(type(op) is Atomic and op.together for op in block.ops):
+        found.add(TOGETHER)
+    return frozenset(found.union(*(_SHAPES[kind].kinds for kind in set(map(type, block.ops)))))
 
 
 def holds(op: Op, *wanted: type[Op]) -> bool:
@@ -389,6 +408,11 @@ def closed(block: Block, known: Iterable[Value]) -> Block:
 
 def with_body(function: Function, body: Block) -> Function:
     return function if body is function.body else replace(function, body=body)
+
+
+def used_globals(module: Module, function: Function) -> list[Global]:
+    names = {op.name for op in walk(function.body) if isinstance(op, GlobalRef)}
+    return [g for g in module.globals.values() if g.name in names]
 
 
 def used_structs(function: Function, variables: Iterable[Global]) -> dict[str, Struct]:

@@ -58,6 +58,14 @@ BF16 = Scalar("bf16", "float", 16)
 
 SCALARS: dict[str, Scalar] = {t.name: t for t in (BOOL, I8, U8, I16, U16, I32, U32, I64, U64, F16, BF16, F32, F64)}
 
+
+def limits(type: Scalar) -> tuple[int, int]:
+    """The least and greatest integer of the type."""
+    if type.kind == "int":
+        return -(1 << (type.bits - 1)), (1 << (type.bits - 1)) - 1
+    return 0, (1 << type.bits) - 1
+
+
 # As CUDA C++ spells them.
 C_NAMES = {
     "bool": "bool",

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import starmap
 from typing import TYPE_CHECKING
 
-from ..analysis.ownership.exclusive import place_of
+from ..analysis.roots import place_of
 from ..autodiff.calculus.shadows import adjoint_type
 from ..deep import deeply
 from ..ir.ops import Barrier, BarrierReduce, For, GlobalRef, Value, Warp, While

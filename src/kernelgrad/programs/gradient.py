@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..autodiff.integers import are_integers
-from ..derivatives.asked.settings import has_derivative, names_in
+from ..derivatives.asked.settings import has_derivative
 from ..errors import ArgumentError, LaunchError
 from ..host import transfers
 from ..host.memory_map import Span
 from ..host.record import Tape
 from ..ir.types import Pointer, Type
+from ..requests import names_in
 from ..runtime.arrays import ArrayView, view
 from ..runtime.recording import refuse_while_recording
 from ..runtime.signature import c_signature

@@ -10,7 +10,6 @@ import numpy as np
 
 from .. import pipeline
 from ..autodiff.integers import are_integers, as_reals
-from ..derivatives.asked.settings import Names, names_in
 from ..derivatives.device_function import DeviceFunction, FunctionGradient, as_kernel
 from ..derivatives.gradient import Gradient
 from ..errors import ArgumentError, Span, UnsupportedError
@@ -18,6 +17,7 @@ from ..host import transfers
 from ..ir.ops import Function, Module
 from ..ir.types import Pointer, Scalar
 from ..kernel import Kernel
+from ..requests import Names, names_in
 from ..runtime.arguments import Expected
 from ..runtime.arrays import ArrayView, view
 from ..runtime.config import Launch, make_launch, parse_launch

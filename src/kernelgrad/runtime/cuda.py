@@ -8,7 +8,8 @@ import threading
 from typing import Any
 
 from ..analysis.machine import REGISTER_STEP
-from ..backends.cuda import emit, global_names, kernel_name, shared_layout
+from ..backends.cuda import emit, global_names, kernel_name
+from ..backends.cuda.shared import shared_layout
 from ..errors import DeviceError, LaunchError
 from ..ir.layout import param_layout
 from ..ir.ops import Module, called

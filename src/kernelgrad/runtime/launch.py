@@ -39,11 +39,6 @@ class BoundArguments(NamedTuple):
     nulls: tuple[str, ...] = ()
     mutated: tuple[Any, ...] = ()
 
-    @property
-    def has_parts(self) -> bool:
-        """Whether a buffer is part of a larger array (`reach`)."""
-        return any(b.is_part for b in self.buffers)
-
 
 class Executable(Protocol):
     """A kernel compiled for a device. `launch` is asynchronous on a GPU's stream, complete on return on the CPU."""

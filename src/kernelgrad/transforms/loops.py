@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ..analysis.fold import limits
 from ..ir.builder import Builder
 from ..ir.effects import CHANGES
 from ..ir.ops import (
@@ -36,7 +35,7 @@ from ..ir.ops import (
     While,
 )
 from ..ir.traverse import descend, operands, substitute, uses, walk, with_body
-from ..ir.types import I32, I64, U32, U64, Scalar
+from ..ir.types import I32, I64, U32, U64, Scalar, limits
 from .dce import eliminate
 
 _FLIPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "ne": "ne"}

@@ -24,7 +24,6 @@ from typing import NamedTuple
 from ..analysis import roots, structure
 from ..analysis.access.affine import Affine
 from ..analysis.access.executions import Executions
-from ..analysis.fold import limits
 from ..analysis.structure import carried_as
 from ..ir.builder import Builder
 from ..ir.effects import is_pure
@@ -45,7 +44,7 @@ from ..ir.ops import (
     While,
 )
 from ..ir.traverse import blocks, clone, descend, operands, substitute, uses, walk, with_body
-from ..ir.types import U64, Scalar
+from ..ir.types import U64, Scalar, limits
 from . import simplify
 
 _ORDER = {"lt": 1, "gt": -1, "le": 1, "ge": -1}

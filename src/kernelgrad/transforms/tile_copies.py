@@ -20,7 +20,7 @@ from ..analysis import roots, structure, tiles, uniform
 from ..analysis.access.affine import Shape, Sums
 from ..analysis.access.intervals import Intervals
 from ..analysis.ownership import tile_rows
-from ..analysis.ownership.exclusive import is_shared
+from ..analysis.roots import is_shared
 from ..analysis.tiles import Tile
 from ..ir.builder import Builder
 from ..ir.effects import is_pure

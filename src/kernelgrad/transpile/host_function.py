@@ -12,9 +12,10 @@ from ..autodiff.accumulate.logs import Log, Logged
 from ..autodiff.calculus.shadows import SHARED_BYTES
 from ..autodiff.calculus.tape import Stack
 from ..autodiff.integers import HINT
-from ..backends.cuda import emit, kernel_name, shared_layout
+from ..backends.cuda import emit, kernel_name
 from ..backends.cuda.emit import types_of
 from ..backends.cuda.names import Scope
+from ..backends.cuda.shared import shared_layout
 from ..backends.cuda.types import Types
 from ..errors import UnsupportedError
 from ..ir.ops import Function, Module, Param

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.backends.cpu import codegen, isolated, native
+from kernelgrad.backends.cpu import codegen, native
 from kernelgrad.backends.cpu.codegen import Effort
 from kernelgrad.errors import InternalError
 
@@ -85,14 +85,14 @@ def object_code(text, effort):
 
 @pytest.fixture(autouse=True)
 def fresh_helper() -> Iterator[None]:
-    isolated.end()
+    native.end()
     yield
-    isolated.end()
+    native.end()
 
 
 def helper_pid() -> int:
-    assert isolated._State.helper is not None
-    return isolated._State.helper.process.pid
+    assert native._State.helper is not None
+    return native._State.helper.process.pid
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 8, 31])
@@ -138,8 +138,8 @@ def test_code_without_optimisation_is_code_of_its_own(monkeypatch: pytest.Monkey
 def test_a_helper_that_was_killed_while_it_waited_is_replaced() -> None:
     masks = MASKS.replace("COUNT", "1024")
     native.compile_object(ADDS_ONE)
-    assert isolated._State.helper is not None
-    killed = isolated._State.helper.process
+    assert native._State.helper is not None
+    killed = native._State.helper.process
     killed.kill()
     killed.wait()
     assert native.compile_object(masks) == codegen.object_code(masks) != codegen.object_code(masks, Effort.SCALAR)
@@ -173,10 +173,10 @@ def test_an_interrupt_ends_the_helper(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_an_interpreter_to_start_code_is_made_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolated._State, "available", True)
+    monkeypatch.setattr(native._State, "available", True)
     monkeypatch.setattr("sys.executable", "/nowhere/python")
     assert native.compile_object(ADDS_ONE) == codegen.object_code(ADDS_ONE)
-    assert isolated._State.helper is None and not isolated._State.available
+    assert native._State.helper is None and not native._State.available
 
 
 SOURCE = """

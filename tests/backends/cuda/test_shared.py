@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.backends.cuda import kernel_name, shared_layout
+from kernelgrad.backends.cuda import kernel_name
+from kernelgrad.backends.cuda.shared import shared_layout
 from kernelgrad.ir.layout import param_layout
 from kernelgrad.runtime.config import make_launch
 from kernelgrad.runtime.launch import LaunchConfig

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from ...ir.ops import Apply, Builtin, Constant, For, GlobalRef, If, Member, Offset, Op, PtrCast, Value, While
-from ...ir.types import Pointer, Scalar, Struct, Type
+from ...ir.types import Pointer, Scalar, Struct, Type, limits
 from ..fold import evaluate as fold
-from ..fold import limits
 from ..machine import WARP
 from ..promises import NOTHING, Promised
 from ..structure import Place, Structure, carried_as

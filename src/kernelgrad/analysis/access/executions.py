@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from ...ir.ops import Apply, For, If, Value, While
-from ..fold import limits
+from ...ir.types import limits
 from ..structure import Place
 from .affine import Affine, Basis, Guard, Looked, Part, Sums, remainder
 

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...ir.ops import Apply, Builtin, Constant, For, GlobalRef, Member, Offset, PtrCast, Value, While
-from ...ir.types import Pointer, Scalar, Struct, Type
+from ...ir.types import Pointer, Scalar, Struct, Type, limits
 from ..access.affine import Known
-from ..fold import limits
 from ..structure import Structure
 
 Numbers = Any  # an array of int64 or bool, one entry per thread

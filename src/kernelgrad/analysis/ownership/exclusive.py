@@ -7,7 +7,7 @@ update of the shadow. What cannot be played, because it depends on memory or on 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,13 +18,11 @@ import numpy as np
 from ...ir.effects import has_barrier
 from ...ir.ops import Atomic, Barrier, BarrierReduce, Block, For, Function, If, Load, Op, Store, Value, While
 from ...ir.traverse import blocks, walk
-from ...ir.types import Pointer
-from ..roots import Memory
+from ..roots import Memory, Place, is_shared, place_of
 
 if TYPE_CHECKING:
     from ..block_interpreter.threads import Numbers, Threads
 
-Place = tuple[str, str]  # a variable, and where in the source it is read or stored
 _LONGEST = {True: 12, False: 128}  # iterations that are played one by one, of loops with barriers and without
 _MOST_STEPS = 20_000
 
@@ -91,14 +89,6 @@ def _play(function: Function, play: _Play, threads: Threads) -> _Play | None:
         return None
     play.meet()
     return play
-
-
-def place_of(op: Op, name: str) -> Place:
-    return name, str(op.span)
-
-
-def is_shared(root: Value) -> bool:
-    return isinstance(root.type, Pointer) and root.type.space == "shared"
 
 
 class _Play:
@@ -223,7 +213,3 @@ def _size(op: Op) -> int:
         case Store(_, value) | Atomic(_, _, (value, *_)):
             return value.type.size
     return 0
-
-
-def is_exclusive(op: Load | Store, names: Iterable[str], places: frozenset[Place]) -> bool:
-    return all(place_of(op, name) in places for name in names)

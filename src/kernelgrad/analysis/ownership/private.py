@@ -22,10 +22,9 @@ from ...ir.types import I64
 from ..access.affine import Access, Affine, Basis, Guard, Part, Shape, Sums
 from ..access.executions import Digit, determined, executions, extent, hull, leaps, spread
 from ..promises import NOTHING, Promised
-from ..roots import Memory
+from ..roots import Memory, is_shared, place_of
+from ..roots import Place as SharedPlace
 from ..structure import Place, Structure
-from .exclusive import Place as SharedPlace
-from .exclusive import conflicting_stores, is_shared, place_of
 
 if TYPE_CHECKING:
     from ..block_interpreter.threads import Threads
@@ -106,7 +105,7 @@ def is_apart(store: Store, root: Value, memory: Memory, places: dict[int, Place]
 
 def _promised(sums: Sums, memory: Memory) -> Sums:
     """Over all executions, with what is promised of index buffers."""
-    if not sums.promised.tells_apart:
+    if sums.promised is NOTHING:
         return executions(sums)
     from .promises import promised
 
@@ -114,7 +113,7 @@ def _promised(sums: Sums, memory: Memory) -> Sums:
 
 
 def _settled(accesses: list[Access], sums: Sums) -> list[Access] | None:
-    if not sums.promised.tells_apart:
+    if sums.promised is NOTHING:
         return accesses
     from .promises import settled
 
@@ -269,7 +268,9 @@ _TYPICAL_NUMBER = 4099  # of elements along an axis: more than the typical launc
 
 def typical(structure: Structure, function: Function, promised: Promised = NOTHING) -> Sums:
     """A launch like those the kernel is made for: along the axes it asks for, on large enough buffers."""
-    numbers = {p.value: promised.by_name.number(p.name, _TYPICAL_NUMBER) for p in function.params}
+    numbers = {p.value: _TYPICAL_NUMBER for p in function.params}
+    if promised is not NOTHING:
+        numbers = {p.value: promised.by_name.number(p.name, _TYPICAL_NUMBER) for p in function.params}
     return Sums(structure, typical_shape(function), numbers.get, promised)
 
 
@@ -307,6 +308,8 @@ def stores_apart(
                 others.append((op, root, where))
     conflicting = None
     if threads is not None and any(is_shared(r) for _, r, _ in others):
+        from .exclusive import conflicting_stores
+
         conflicting = conflicting_stores(function, memory, active, threads)
     for op, root, where in others:
         apart = conflicting is not None and is_shared(root) and op not in conflicting

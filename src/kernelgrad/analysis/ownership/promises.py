@@ -12,10 +12,9 @@ into the next row. A buffer that the kernel writes says nothing.
 from __future__ import annotations
 
 from ...ir.ops import Apply, Atomic, For, Load, Member, Offset, PtrCast, Store, Value, While
-from ...ir.types import I32, I64, Pointer, Scalar, Type
+from ...ir.types import I32, I64, Pointer, Scalar, Type, limits
 from ..access.affine import Access, Affine, Basis, Guard, Looked, Sums
 from ..access.executions import Executions, executions
-from ..fold import limits
 from ..promises import Promised, Promises, told_disjoint, told_unique
 from ..roots import Memory
 from ..structure import Structure

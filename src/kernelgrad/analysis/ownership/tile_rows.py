@@ -9,8 +9,7 @@ from ...ir.ops import Apply, Block, For, Function, GlobalRef, If, Load, Offset, 
 from ...ir.types import Array, Type
 from ..access.intervals import Intervals
 from ..access.ranges import Range
-from ..roots import Memory
-from .exclusive import is_shared
+from ..roots import Memory, is_shared
 
 _PARTS = ("add", "mul", "shl", "convert")
 Cell = tuple[tuple[int, tuple[Value, ...]], ...]  # what is summed up to each index, by the bytes of what it counts

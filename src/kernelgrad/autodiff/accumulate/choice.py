@@ -7,14 +7,15 @@ updates are atomic too.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ...analysis.access.affine import Basis, Part, Sums
 from ...analysis.access.executions import executions
 from ...analysis.machine import COPIES, VECTOR_BYTES, WARP
-from ...analysis.ownership.exclusive import Place, is_exclusive, is_shared, place_of
-from ...analysis.roots import Memory
+from ...analysis.promises import NOTHING
+from ...analysis.roots import Memory, Place, is_shared, place_of
 from ...analysis.structure import Structure
 from ...analysis.tuning import USUAL as USUAL_TUNING
 from ...analysis.tuning import KeptRows, Tuning, Vectorization
@@ -176,7 +177,7 @@ def plan_updates(
     plan = Accumulation(private=private, exclusive=exclusive, apart=apart)
     gathered = {gather.name: gather for gather in facts.gathered}
     names = {root: name for name, root in memory.global_names.items()}
-    if sums.promised.tells_apart:
+    if sums.promised is not NOTHING:
         from ...analysis.ownership.promises import relied_on
 
         plan.promised = {n: found for n, found in relied_on(memory, structure, sums.promised).items() if n in private}
@@ -224,6 +225,10 @@ def plan_updates(
         if any(names.get(root, root.name) in facts.wide or f"shared {names.get(root)}" in facts.wide for root in roots):
             plan.reasons[id(load)] += "; in double precision, since very many may meet there"
     return plan
+
+
+def is_exclusive(op: Load | Store, names: Iterable[str], places: frozenset[Place]) -> bool:
+    return all(place_of(op, name) in places for name in names)
 
 
 def _is_written(load: Load, root: Value, facts: Facts) -> bool:

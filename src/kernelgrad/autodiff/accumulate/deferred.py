@@ -15,12 +15,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...analysis.ownership.exclusive import Place, place_of
-from ...analysis.roots import Memory
-from ...ir.builder import Builder
+from ...analysis.roots import Memory, Place, place_of
+from ...ir.builder import Builder, linear_block
 from ...ir.ops import Load, Param, Value
 from ...ir.types import I64, Pointer, Scalar
-from ..calculus.tape import linear_block
 
 EMPTY = 0x80  # in every byte of an empty slot's place: no element has such a number
 

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ...ir.builder import Builder, pointee
+from ...ir.builder import Builder, linear_block, linear_thread, pointee
 from ...ir.ops import Barrier, BarrierReduce, Param, Value
 from ...ir.types import BOOL, I32, I64, U32, U64, Pointer, Scalar
 from ..calculus.shadows import ZERO
-from ..calculus.tape import Tape, linear_block, linear_thread
+from ..calculus.tape import Tape
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,10 @@ class Logs:
 
     # ---- entries
 
-    def append(self, b: Builder, of: Logged, ptr: Value, adjoint: Value) -> None:
+    def append(self, b: Builder, variable: str, ptr: Value, adjoint: Value) -> None:
         """Unless there is nothing to add."""
+        assert isinstance(adjoint.type, Scalar)
+        of = Logged(adjoint.type, variable)
         log = self.all[of]
         self.pending.add(of)
         some = b.apply("ne", adjoint, b.constant(0.0, adjoint.type))

@@ -22,8 +22,7 @@ from ...errors import UnsupportedError
 from ...ir.builder import pointee
 from ...ir.ops import Alloca, Atomic, Barrier, BarrierReduce, For, Load, Op, Store, Value, While
 from ...ir.traverse import blocks, walk
-from ...ir.types import Array, Pointer, Scalar, Struct, Type
-from ..calculus.tape import part_types
+from ...ir.types import Array, Pointer, Scalar, Struct, Type, element_types
 from ..saving import tape_capacity
 from ..saving.plan import Plan
 from .choice import Accumulation
@@ -183,7 +182,7 @@ def sites(found: Accumulation, structure: Structure, plan: Plan, shadow: Mapping
 
 def _floats(type: Type) -> Iterator[Scalar]:
     if isinstance(type, Struct | Array):
-        for part in part_types(type):
+        for part in element_types(type):
             yield from _floats(part)
     elif isinstance(type, Scalar) and type.is_float:
         yield type

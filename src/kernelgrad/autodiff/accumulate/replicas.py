@@ -6,10 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...analysis.machine import COPIES
-from ...ir.builder import Builder
+from ...ir.builder import Builder, linear_block
 from ...ir.ops import Offset, Param, PtrCast, Value
 from ...ir.types import I64, Type
-from ..calculus.tape import linear_block
 
 NEIGHBOURS = 8
 

@@ -11,11 +11,10 @@ from collections.abc import Callable
 
 from ...analysis.roots import Memory
 from ...errors import UnsupportedError
-from ...ir.builder import Builder, pointee
+from ...ir.builder import Builder, linear_thread, pointee
 from ...ir.ops import ADJOINT, Atomic, Barrier, Global, Load, Module, Store, Value
 from ...ir.types import F64, I64, U32, Array, Pointer, Scalar, Struct, Type
 from .shadows import adjoint_type, dynamic_shadow, is_dynamic, wide_type, zero_fill
-from .tape import linear_thread
 from .views import leaves
 
 # ---- shared memory ------------------------------------------------------------------------------------------------

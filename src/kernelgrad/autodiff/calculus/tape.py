@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ir.builder import Builder
+from ...ir.builder import Builder, linear_block, linear_thread
 from ...ir.ops import Op, Param, Value
-from ...ir.types import BOOL, I64, U8, U32, U64, Array, Pointer, Scalar, Struct, Type
+from ...ir.types import BOOL, I64, U8, U32, U64, Array, Pointer, Scalar, Struct, Type, element_types
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Tape:
 
     def pop(self, b: Builder, type: Type, name: str | None = None) -> Value:
         if isinstance(type, Struct | Array):
-            parts = part_types(type)
+            parts = element_types(type)
             return b.aggregate(type, tuple(reversed([self.pop(b, part) for part in reversed(parts)])))
         stack = self._stack(_stored_type(type))
         at = b.apply("sub", b.load(stack.position), self.threads())
@@ -162,44 +162,16 @@ class BitStack:
         return b.apply("ne", b.apply("and", words[0], one), b.constant(0, self.type))
 
 
-def linear_thread(b: Builder) -> Value:
-    return _linear(b, "thread_idx", "block_dim", "~thread")
-
-
-def linear_block(b: Builder) -> Value:
-    return _linear(b, "block_idx", "grid_dim", "~block")
-
-
-def linear_warp(b: Builder) -> Value:
-    """The number of the warp in the grid."""
-    x, y, z = (b.convert(b.builtin("block_dim", axis), I64) for axis in range(3))
-    threads = b.apply("mul", b.apply("mul", x, y), z)
-    lanes = b.constant(32, I64)
-    warps = b.apply("div", b.apply("add", threads, b.constant(31, I64)), lanes)
-    return b.apply("add", b.apply("mul", linear_block(b), warps), b.apply("div", linear_thread(b), lanes))
-
-
-def _linear(b: Builder, index: str, extent: str, name: str) -> Value:
-    (x, y, z) = (b.convert(b.builtin(index, axis), I64) for axis in range(3))
-    width, height = (b.convert(b.builtin(extent, axis), I64) for axis in range(2))
-    rows = b.apply("add", y, b.apply("mul", z, height))
-    return b.apply("add", x, b.apply("mul", rows, width), name=name)
-
-
-def part_types(type: Struct | Array) -> list[Type]:
-    return [f.type for f in type.fields] if isinstance(type, Struct) else [type.element] * type.count
-
-
 def leaf_values(b: Builder, value: Value) -> list[Value]:
     if not isinstance(value.type, Struct | Array):
         return [value]
-    count = len(part_types(value.type))
+    count = len(element_types(value.type))
     return [leaf for k in range(count) for leaf in leaf_values(b, b.extract(value, k))]
 
 
 def leaf_types(type: Type) -> list[Type]:
     if isinstance(type, Struct | Array):
-        return [leaf for part in part_types(type) for leaf in leaf_types(part)]
+        return [leaf for part in element_types(type) for leaf in leaf_types(part)]
     return [_stored_type(type)]
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from ...ir.builder import Builder
 from ...ir.ops import Op, Param, Value
-from ...ir.types import BOOL, I64, U8, Array, Pointer, Struct, Type
-from .tape import Stack, Tape, leaf_types, leaf_values, part_types
+from ...ir.types import BOOL, I64, U8, Array, Pointer, Struct, Type, element_types
+from .tape import Stack, Tape, leaf_types, leaf_values
 
 
 class LocalTape(Tape):
@@ -84,7 +84,7 @@ class FrameTape(Tape):
 
     def _loaded(self, b: Builder, type: Type, places: Iterable[int], name: str | None = None) -> Value:
         if isinstance(type, Struct | Array):
-            return b.aggregate(type, tuple(self._loaded(b, part, places) for part in part_types(type)))
+            return b.aggregate(type, tuple(self._loaded(b, part, places) for part in element_types(type)))
         start = next(iter(places))
         if type == BOOL:
             return b.apply("ne", b.load(self._at(b, start, U8)), b.constant(0, U8))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 
-from ...analysis.ownership.exclusive import is_shared
+from ...analysis.roots import is_shared
 from ...analysis.structure import Place
 from ...analysis.tiles import Tile
 from ...ir.ops import Atomic, Barrier, Block, Fence, For, If, Load, Op, Store, Value, While

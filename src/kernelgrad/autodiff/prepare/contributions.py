@@ -22,9 +22,9 @@ from ...analysis.access.executions import Executions
 from ...analysis.access.ranges import Range
 from ...analysis.access.reach import reach
 from ...analysis.machine import LOOP_SUMS
-from ...analysis.ownership.exclusive import Place as Exclusive
-from ...analysis.ownership.exclusive import is_exclusive, is_shared
 from ...analysis.ownership.private import places_of
+from ...analysis.roots import Place as Exclusive
+from ...analysis.roots import is_shared
 from ...analysis.structure import Place
 from ...analysis.uniform import uniform_values
 from ...ir.effects import MEETINGS
@@ -48,6 +48,7 @@ from ...ir.ops import (
 from ...ir.traverse import blocks, operands, walk
 from ...ir.types import Array, Pointer, Scalar, Struct, Type
 from ...locks import cached_property
+from ..accumulate.choice import is_exclusive
 
 if TYPE_CHECKING:
     from .prepared import Prepared

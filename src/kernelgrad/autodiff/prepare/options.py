@@ -97,4 +97,5 @@ def early_loads(function: Function, memory: Memory, options: Options) -> Early |
 
 def promised_roots(function: Function, options: Options) -> Promised:
     """What the user promises of buffers, unless others may share their memory."""
-    return NOTHING if options.may_alias else options.promises.of_roots(function)
+    nothing = options.may_alias or options.promises == NONE
+    return NOTHING if nothing else options.promises.of_roots(function)

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from ...analysis import roots as memory_analysis
 from ...analysis import structure as structure_analysis
 from ...analysis.access.affine import Sums
-from ...analysis.ownership.exclusive import Place as SharedPlace
 from ...analysis.ownership.private import private_roots, stores_apart, typical
 from ...analysis.promises import Promises
 from ...analysis.roots import Memory, holds_pointers, named_roots
+from ...analysis.roots import Place as SharedPlace
 from ...analysis.structure import Place, Structure
 from ...errors import Span
 from ...ir.builder import pointee
@@ -24,8 +24,7 @@ from ..accumulate.parameters import AdjointParams, adjoint_params
 from ..calculus import activity as activity_analysis
 from ..calculus.activity import Activity
 from ..calculus.shadows import SHARED_BYTES, Shadowed, add_shadows, is_dynamic
-from ..saving.plan import Plan
-from ..saving.planner import Task, make_plan
+from ..saving.plan import Plan, Task, make_plan
 from ..winners.winners import SharedWinners, Winners
 from .options import Options, changing_roots, early_loads, promised_roots
 

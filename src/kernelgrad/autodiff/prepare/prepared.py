@@ -22,8 +22,7 @@ from ...transforms import simplify
 from ..accumulate.choice import Accumulation, plan_updates
 from ..calculus.activity import Activity
 from ..calculus.shadows import Shadowed
-from ..saving.plan import Plan
-from ..saving.planner import Task
+from ..saving.plan import Plan, Task
 from ..winners.winners import Winners
 from .normal_form import in_form, short_loops, unrolled
 from .options import Options
@@ -44,44 +43,16 @@ class Prepared:
     kept: frozenset[Value]
     sites: Sites
 
-    @property
-    def function(self) -> Function:
-        return self.planned.function
-
-    @property
-    def shadowed(self) -> Shadowed:
-        return self.planned.shadowed
-
-    @property
-    def structure(self) -> Structure:
-        return self.planned.structure
-
-    @property
-    def memory(self) -> Memory:
-        return self.planned.memory
-
-    @property
-    def activity(self) -> Activity:
-        return self.planned.activity
-
-    @property
-    def plan(self) -> Plan:
-        return self.planned.plan
-
-    @property
-    def winners(self) -> Winners:
-        return self.planned.winners
-
-    @property
-    def task(self) -> Task:
-        return self.planned.task
-
-    @property
-    def is_zero(self) -> bool:
-        return self.planned.is_zero
-
-    def taped_spans(self) -> set[Span]:
-        return self.planned.taped_spans()
+    def __post_init__(self) -> None:
+        planned = self.planned
+        self.shadowed: Shadowed = planned.shadowed
+        self.function: Function = planned.function
+        self.structure: Structure = planned.structure
+        self.memory: Memory = planned.memory
+        self.activity: Activity = planned.activity
+        self.plan: Plan = planned.plan
+        self.winners: Winners = planned.winners
+        self.task: Task = planned.task
 
 
 class Derivations:

@@ -14,8 +14,7 @@ from ...analysis.structure import Place, Structure
 from ...errors import UNKNOWN, Span, UnsupportedError
 from ...ir.ops import Load, Op, Value, While
 from ...ir.traverse import walk
-from ..saving.plan import Plan
-from ..saving.planner import Task, make_plan
+from ..saving.plan import Plan, Task, make_plan
 from ..saving.recompute import dependencies
 
 

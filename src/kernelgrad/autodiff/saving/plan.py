@@ -17,11 +17,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...analysis.roots import Memory
+from ...analysis.roots import Memory, Roots
 from ...analysis.structure import Structure
 from ...errors import UnsupportedError
 from ...ir.effects import picks
-from ...ir.ops import Apply, Atomic, Barrier, BarrierReduce, Block, For, If, Leave, Load, Op, Store, Value, Warp, While
+from ...ir.ops import (
+    Apply,
+    Atomic,
+    Barrier,
+    BarrierReduce,
+    Block,
+    For,
+    Function,
+    If,
+    Leave,
+    Load,
+    Op,
+    Store,
+    Value,
+    Warp,
+    While,
+)
 from ...ir.traverse import blocks, walk
 from ..calculus.activity import Activity
 from ..calculus.rules import rule_for
@@ -30,7 +46,32 @@ from ..winners.winners import Winners
 if TYPE_CHECKING:
     from ...analysis.cycles import Cycle
     from ...analysis.induction import Induction
+    from ...analysis.ownership.loads_before_stores import Early
     from ...analysis.tiles import Tile
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be planned. `shadow`: of pointers. `choices`: of maxima and minima, by their results. `changing`:
+    memory that may hold something else when the reverse runs, and of which there is no copy. `early`: loads of what
+    memory held before the kernel, where the reverse finds that again, if it does at all. `reruns`: whether loops
+    may be run again before their reverse, which fills the tape then. `held`: see `held_results`. `looks_back`: tiles
+    that are filled again by what earlier iterations left."""
+
+    function: Function
+    structure: Structure
+    memory: Memory
+    activity: Activity
+    shadow: dict[Value, Value]
+    may_alias: bool = False
+    refill: bool = True
+    winners: Winners = field(default_factory=Winners)
+    choices: dict[Value, Value] = field(default_factory=dict)
+    changing: Roots = frozenset()
+    early: Early | None = None
+    reruns: bool = True
+    held: Mapping[int, Load] = field(default_factory=dict)
+    looks_back: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -154,3 +195,24 @@ class Needs:
 def conditions_of(loop: While) -> list[Value]:
     """That there is a first iteration, and another one."""
     return [loop.inits[0], loop.body.results[0]]
+
+
+# ---- the plan of a task ---------------------------------------------------------------------------------------------
+
+
+def make_plan(task: Task) -> Plan:
+    if all(place.in_scope for place in task.structure.places.values()):
+        return _in_scope(task)
+    from .planner import smallest_plan
+
+    return smallest_plan(task)
+
+
+def _in_scope(task: Task) -> Plan:
+    """Where the reverse of every block runs in its scope, everything that it needs is there."""
+    plan = Plan(task.structure, held=task.held)
+    needs = Needs(plan, task.memory, task.activity, task.shadow, task.winners)
+    needs.mark(task.function.body)
+    for op in walk(task.function.body):
+        needs.of(op)  # or it is an error
+    return plan

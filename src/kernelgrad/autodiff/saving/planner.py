@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Set
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Set
 
-from ...analysis.roots import Memory, Roots
-from ...analysis.structure import Place, Structure
+from ...analysis.structure import Place
 from ...ir.functions import REPLACED
-from ...ir.ops import Apply, Atomic, Block, For, Function, If, Load, Op, Value, While
+from ...ir.ops import Apply, Atomic, Block, For, Function, If, Op, Value, While
 from ...ir.traverse import blocks, kinds, operands, walk
 from ...ir.types import I64
-from ..calculus.activity import Activity
-from ..winners.winners import Winners
 from .branch_bits import Choices
-from .plan import Needs, Plan, conditions_of
+from .plan import Needs, Plan, Task, conditions_of
 from .recompute import Again, Refills, choose_tiles
 
-if TYPE_CHECKING:
-    from ...analysis.ownership.loads_before_stores import Early
 
-
-@dataclass(frozen=True)
-class Task:
-    """What is to be planned. `shadow`: of pointers. `choices`: of maxima and minima, by their results. `changing`:
-    memory that may hold something else when the reverse runs, and of which there is no copy. `early`: loads of what
-    memory held before the kernel, where the reverse finds that again, if it does at all. `reruns`: whether loops
-    may be run again before their reverse, which fills the tape then. `held`: see `held_results`. `looks_back`: tiles
-    that are filled again by what earlier iterations left."""
-
-    function: Function
-    structure: Structure
-    memory: Memory
-    activity: Activity
-    shadow: dict[Value, Value]
-    may_alias: bool = False
-    refill: bool = True
-    winners: Winners = field(default_factory=Winners)
-    choices: dict[Value, Value] = field(default_factory=dict)
-    changing: Roots = frozenset()
-    early: Early | None = None
-    reruns: bool = True
-    held: Mapping[int, Load] = field(default_factory=dict)
-    looks_back: frozenset[str] = frozenset()
-
-
-def make_plan(task: Task) -> Plan:
+def smallest_plan(task: Task) -> Plan:
     """Of two plans the one with the smaller tape: what cannot be had again is kept, or what is computed from it."""
     planner = Planner(task)
     found = planner.run()

@@ -10,12 +10,12 @@ from ...analysis.loop_counts import Bounded, BuiltinValue, Known, Number, Played
 from ...analysis.roots import Memory
 from ...analysis.structure import Place, Structure
 from ...errors import UNKNOWN, UnsupportedError
-from ...ir.builder import Builder
+from ...ir.builder import Builder, linear_block
 from ...ir.effects import NESTING, PURE
 from ...ir.ops import Alloca, Block, For, Function, If, Load, Op, Param, Value, While
 from ...ir.traverse import clone, closed, walk
 from ...ir.types import BOOL, I64, Pointer, Scalar, Type
-from ..calculus.tape import leaf_types, linear_block
+from ..calculus.tape import leaf_types
 from .carried_derivatives import erased
 from .forward_code import Copier
 from .plan import Plan

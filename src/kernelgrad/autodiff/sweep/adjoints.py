@@ -12,16 +12,15 @@ from ...analysis.machine import FULL_WARP
 from ...errors import UnsupportedError
 from ...ir.builder import Builder, pointee
 from ...ir.ops import Apply, Atomic, BarrierReduce, Block, Constant, If, Load, Op, Store, Value, Warp
-from ...ir.types import I32, I64, U32, Array, Scalar, Struct, Type
+from ...ir.types import I32, I64, U32, Array, Scalar, Struct, Type, element_types
 from ..accumulate.choice import Accumulation
-from ..accumulate.logs import Logged, Logs
 from ..calculus.activity import holds_floats
 from ..calculus.shadows import ZERO, adjoint_type, shadow_name, zero_fill
-from ..calculus.tape import part_types
 
 if TYPE_CHECKING:
     from ..accumulate.block_cells import Cells
     from ..accumulate.deferred import Slots
+    from ..accumulate.logs import Logs
 
 
 class Adjoints:
@@ -98,7 +97,7 @@ def add_into(b: Builder, variable: Value, contribution: Value) -> None:
             b.store(variable, b.apply("add", b.load(variable), contribution))
         return
     if isinstance(type, Struct | Array):
-        for k, part in enumerate(part_types(type)):
+        for k, part in enumerate(element_types(type)):
             if holds_floats(part):
                 add_into(b, part_of(b, variable, k), b.extract(contribution, k))
 
@@ -112,7 +111,7 @@ def part_of(b: Builder, ptr: Value, index: int) -> Value:
 def zero(b: Builder, type: Type) -> Value:
     """A zero of any type; pointers inside are null."""
     if isinstance(type, Struct | Array):
-        return b.aggregate(type, tuple(zero(b, part) for part in part_types(type)))
+        return b.aggregate(type, tuple(zero(b, part) for part in element_types(type)))
     is_float = isinstance(type, Scalar) and type.is_float
     return b.constant(ZERO if is_float else (False if str(type) == "bool" else 0), type)
 
@@ -125,8 +124,9 @@ _TAKEN = "consumed, by one of the threads that may have stored the element"
 
 
 class MemoryAdjoints:
-    def __init__(self, b: Builder, adjoints: Adjoints, accumulation: Accumulation, kept: frozenset[Value], logs: Logs):
-        self.b, self.adjoints, self.accumulation, self.kept, self.logs = b, adjoints, accumulation, kept, logs
+    def __init__(self, b: Builder, adjoints: Adjoints, accumulation: Accumulation, kept: frozenset[Value]):
+        self.b, self.adjoints, self.accumulation, self.kept = b, adjoints, accumulation, kept
+        self.logs: Logs | None = None  # where anything is logged
         self.cells: dict[str, Cells] = {}  # of the block, in shared memory
         self.deferred: dict[int, Slots] = {}  # of reads whose updates follow the launch
 
@@ -152,19 +152,22 @@ class MemoryAdjoints:
         return self.b.store if id(op) in plan.writes else self.plain
 
     def _log(self, variable: str, ptr: Value, adjoint: Value) -> None:
-        assert isinstance(adjoint.type, Scalar)
-        self.logs.append(self.b, Logged(adjoint.type, variable), ptr, adjoint)
+        assert self.logs is not None
+        self.logs.append(self.b, variable, ptr, adjoint)
 
     def _take_logged(self, op: Store | Atomic, shadow: Value) -> None:
         """What the thread itself has logged for the memory since the last barrier."""
+        logs = self.logs
+        if logs is None:
+            return
         for variable in self.accumulation.taken.get(id(op), ()):
             for ptr in self._floats(shadow):
-                self.logs.take(self.b, variable, ptr)
+                logs.take(self.b, variable, ptr)
 
     def _floats(self, ptr: Value) -> Iterator[Value]:
         type = pointee(ptr)
         if isinstance(type, Struct | Array):
-            for k, part in enumerate(part_types(type)):
+            for k, part in enumerate(element_types(type)):
                 if holds_floats(part):
                     yield from self._floats(part_of(self.b, ptr, k))
         else:
@@ -191,7 +194,7 @@ class MemoryAdjoints:
         if value.type == type:
             return value
         if isinstance(type, Struct | Array):
-            parts = enumerate(part_types(type))
+            parts = enumerate(element_types(type))
             return self.b.aggregate(type, tuple(self._narrowed(self.b.extract(value, k), part) for k, part in parts))
         assert isinstance(type, Scalar)
         return self.b.convert(value, type)
@@ -200,7 +203,7 @@ class MemoryAdjoints:
         """What the shadow has gathered, for one of the threads that stored the same value there."""
         type = pointee(ptr)
         if isinstance(wanted, Struct | Array):
-            parts = enumerate(part_types(wanted))
+            parts = enumerate(element_types(wanted))
             return self.b.aggregate(wanted, tuple(self._taken(part_of(self.b, ptr, k), part) for k, part in parts))
         if isinstance(type, Scalar) and type.is_float:
             return self._narrowed(self.b.atomic("take", ptr, self.b.constant(0.0, type)), wanted)
@@ -241,7 +244,7 @@ class MemoryAdjoints:
         if isinstance(type, Scalar):
             update(ptr, self.b.convert(adjoint, type))
         elif isinstance(type, Struct | Array):
-            for k, part in enumerate(part_types(type)):
+            for k, part in enumerate(element_types(type)):
                 if holds_floats(part):
                     self.each_float(part_of(self.b, ptr, k), self.b.extract(adjoint, k), update)
 
@@ -298,7 +301,7 @@ class MemoryAdjoints:
             if type.is_float:
                 self.b.store(ptr, self.b.constant(ZERO, type))
         elif isinstance(type, Struct | Array):
-            for k, part in enumerate(part_types(type)):
+            for k, part in enumerate(element_types(type)):
                 if holds_floats(part):
                     self._clear(part_of(self.b, ptr, k))
 

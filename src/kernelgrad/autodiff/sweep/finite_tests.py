@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...errors import Span
-from ...ir.builder import Builder
+from ...ir.builder import Builder, linear_block, linear_thread
 from ...ir.ops import Apply, Atomic, BarrierReduce, Load, Op, Param, Store, Value, Warp
 from ...ir.types import F64, I64, Pointer, Scalar
-from ..calculus.tape import linear_block, linear_thread
 
 NAME = "_not_finite"
 RECORDS = 4096

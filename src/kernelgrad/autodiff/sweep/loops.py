@@ -104,7 +104,7 @@ def _backward_loop(sweep: Sweep, op: For | While, last: Value, end: Value, index
     for k in carried:
         start = sweep.adjoints.get(op.results[k]) if op.results[k] in sweep.adjoints else zero(sweep.b, types[k])
         sweep.b.store(running[k], start)
-    with sweep.b.region() as region, sweep.logs.repeated(sweep.logged_in(op)):
+    with sweep.b.region() as region, sweep.repeated(op):
         given = {k: sweep.b.load(running[k]) for k in carried}
         seeds = [(op.body.results[k], adjoint) for k, adjoint in given.items()]
         place = sweep.structure.place(op.body)

@@ -6,14 +6,15 @@ caller runs next, turn them into plain SSA.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...analysis.machine import FULL_WARP, RESIDENT_THREADS
 from ...analysis.structure import Place
 from ...errors import UnsupportedError
-from ...ir.builder import Builder
+from ...ir.builder import Builder, linear_warp
 from ...ir.effects import picks
 from ...ir.ops import (
     Aggregate,
@@ -39,15 +40,15 @@ from ...ir.ops import (
 from ...ir.traverse import blocks, walk
 from ...locks import cached_property
 from ..accumulate.fewer_blocks import coarse, only_sums
-from ..accumulate.logs import Logged, Logs
 from ..calculus.products import power_of
 from ..calculus.rules import rule_for, scaled
 from ..calculus.shadows import adjoint_type, shadow_name, zero_fill
-from ..calculus.tape import Tape, linear_warp
 from ..saving.forward_code import Copier, Rematerialized
 from .adjoints import Adjoints, MemoryAdjoints, add_into, part_of, zero
 
 if TYPE_CHECKING:
+    from ..accumulate.logs import Logged, Logs
+    from ..calculus.tape import Stack, Tape
     from ..prepare.prepared import Prepared
     from .finite_tests import FiniteTests
 
@@ -67,39 +68,12 @@ _OF_NUMBERS = {
 }
 
 
-def _tape(prologue: Builder, prepared: Prepared) -> Tape:
-    """In memory that the launcher provides, or that the thread has."""
-    if not prepared.options.facts.inlined:
-        counted = _is_tape_counted(prepared)
-        return Tape(prologue, prepared.options.mode == "split", counted, prepared.plan.most_bits)
-    from ..calculus.thread_tapes import ArenaTape, BoundedTape, FrameTape, LocalTape
-    from ..saving.tape_capacity import constant_sizes
-
-    if prepared.options.facts.arena:
-        return ArenaTape(prologue, (v for frame in prepared.plan.taped.values() for v in frame))
-    if prepared.options.facts.stacks:
-        return BoundedTape(prologue)
-    sizes = constant_sizes(prepared.plan)
-    if prepared.options.mode != "split":
-        return LocalTape(prologue, sizes.elements)
-    return FrameTape(prologue, sizes.elements, sizes.in_loops, list(sizes.values))
-
-
-def _is_tape_counted(prepared: Prepared) -> bool:
-    """Whether only a launch that counts tells how much each block keeps."""
-    if not any(prepared.plan.taped.values()):
-        return False
-    from ..saving.tape_capacity import is_known_before
-
-    return not is_known_before(prepared.plan)
-
-
-def _logs(tape: Tape, prepared: Prepared) -> Logs:
-    if not prepared.sites:
-        return Logs(tape, False, ())
-    from ..accumulate.ordered import is_known_before, logs_of
-
-    return Logs(tape, not is_known_before(prepared.sites, prepared.structure), logs_of(prepared.sites))
+def _keeps(prepared: Prepared) -> bool:
+    """Whether there is a tape, or updates are logged."""
+    options, plan = prepared.options, prepared.plan
+    if options.mode == "split" or options.facts.inlined:
+        return True
+    return bool(plan.most_bits or prepared.sites) or any(plan.taped.values())
 
 
 def _tests(b: Builder, prepared: Prepared) -> FiniteTests | None:
@@ -121,13 +95,19 @@ class Sweep:
         self.activity, self.plan, self.winners = prepared.activity, prepared.plan, prepared.winners
         self.prologue = Builder()
         self.b = Builder()
-        self.tape = _tape(self.prologue, prepared)
+        self.kept: Tape | None = None  # the tape, where there is one
+        self.logs: Logs | None = None
+        if _keeps(prepared):
+            from .kept import logs_of, tape_of
+
+            self.kept = tape_of(self.prologue, prepared)
+            self.logs = logs_of(self.kept, prepared)
         self.adjoints = Adjoints(self.b)
         self.tests = _tests(self.b, prepared)
         self.adjoints.tested = None if self.tests is None else self.tests.test
         self.sites = prepared.sites
-        self.logs = _logs(self.tape, prepared)
-        self.stores = MemoryAdjoints(self.b, self.adjoints, prepared.accumulation, prepared.kept, self.logs)
+        self.stores = MemoryAdjoints(self.b, self.adjoints, prepared.accumulation, prepared.kept)
+        self.stores.logs = self.logs
         self.scopes: list[dict[Value, Value]] = [{}]
         axes = prepared.options.facts.coarse
         self.coarse = coarse(axes, RESIDENT_THREADS if facts.cells else None) if axes else None
@@ -135,10 +115,19 @@ class Sweep:
         self.spread: frozenset[Value] = frozenset()  # adjoints of which there are copies
         self.only_sums = False  # the adjoints of numbers or of a few elements, and nothing else to write
 
+    @property
+    def tape(self) -> Tape:
+        assert self.kept is not None, "nothing is kept"
+        return self.kept
+
+    @property
+    def stacks(self) -> tuple[Stack, ...]:
+        return tuple(self.kept.stacks.values()) if self.kept is not None else ()
+
     def run(self, numbers: list[Number]) -> tuple[Block, ...]:
         forward = self.augmented_forward() if self.mode == "split" else None
         numbers = [n for n in numbers if n.value in self.activity]
-        self.meets_at_end = (bool(numbers) and not self.alone) or self.logs.has_phases or bool(self.stores.cells)
+        self.meets_at_end = (bool(numbers) and not self.alone) or self.has_phases or bool(self.stores.cells)
         for number in numbers:
             self.adjoints.create(number.value, f"{shadow_name(number.value.name)}_sum")
         with self.b.region() as work:
@@ -151,7 +140,8 @@ class Sweep:
         for number in numbers:
             self.flush(number)
         start = self.tape.start_reverse() if self.mode == "split" else []
-        prologue = (*self.outside.ops, *self.prologue.ops, *self.logs.prologue.ops)
+        logging = self.logs.prologue.ops if self.logs is not None else ()
+        prologue = (*self.outside.ops, *self.prologue.ops, *logging)
         reverse = Block((), (*prologue, *start, *self.b.ops), ())
         if forward is None:
             return (reverse,)
@@ -160,7 +150,7 @@ class Sweep:
 
     def add_work(self, work: list[Op], sums: bool) -> None:
         """What a block has to do; or, if that is only sums and there are many blocks, what many of them have."""
-        beside = self.mode == "split" or self.tape.stacks or self.logs.all
+        beside = self.mode == "split" or self.stacks or (self.logs is not None and self.logs.all)
         everything = (*self.prologue.ops, *work)
         if self.stores.cells:
             return self.add_to_cells(work, everything, bool(beside))
@@ -257,7 +247,7 @@ class Sweep:
 
     def joint_if(self, op: If) -> None:
         sides = []
-        with self.logs.branches() as another:
+        with self.branches() as another:
             for side in (op.then, op.orelse):
                 another()
                 with self.b.region() as region:
@@ -331,15 +321,15 @@ class Sweep:
             case Atomic(_, ptr, _):
                 self.stores.atomic(op, self.value(self.shadowed.of[ptr]))
             case Barrier("block"):
-                self.logs.barrier(self.b)
+                self.barrier()
             case Barrier(scope, args):
                 self.b.effect(Barrier, scope, tuple(map(self.value, args)))
             case BarrierReduce("sum", value) if value in self.adjoints:
-                self.logs.barrier(self.b)
+                self.barrier()
                 total = self.b.emit(BarrierReduce, "sum", self.adjoints.get(op.result), type=value.type)
                 self.adjoints.add(value, total)
             case BarrierReduce():
-                self.logs.barrier(self.b)
+                self.barrier()
             case Leave():
                 self.b.effect(Leave)
             case Warp():
@@ -445,7 +435,7 @@ class Sweep:
         given = {k: self.adjoints.get(r) for k, r in enumerate(op.results) if r in self.adjoints}
         cond = self.value(op.cond)
         sides = []
-        with self.logs.branches() as another:
+        with self.branches() as another:
             for side in (op.then, op.orelse):
                 another()
                 with self.b.region() as region:
@@ -460,9 +450,30 @@ class Sweep:
 
         reverse_for(self, op) if isinstance(op, For) else reverse_while(self, op)
 
-    def logged_in(self, op: Op) -> set[Logged]:
+    def barrier(self) -> None:
+        if self.logs is None:
+            self.b.effect(Barrier, "block")
+        else:
+            self.logs.barrier(self.b)
+
+    # ---- logs
+
+    @property
+    def has_phases(self) -> bool:
+        """Whether barriers add up what was logged."""
+        return self.logs is not None and self.logs.has_phases
+
+    def branches(self) -> AbstractContextManager[Callable[[], None]]:
+        """Code of which one part runs: what is called before each."""
+        return self.logs.branches() if self.logs is not None else nullcontext(lambda: None)
+
+    def repeated(self, op: Op) -> AbstractContextManager[None]:
+        """The reverse of a loop."""
+        return self.logs.repeated(self._logged_in(op)) if self.logs is not None else nullcontext()
+
+    def _logged_in(self, op: Op) -> set[Logged]:
         """What the reverse of an operation logs."""
-        if not self.logs.has_phases:
+        if not self.has_phases:
             return set()
         inside = [*blocks(op), *(block for outer in blocks(op) for inner in walk(outer) for block in blocks(inner))]
         return {of for block in inside for of in self.sites.get(id(block), ())}

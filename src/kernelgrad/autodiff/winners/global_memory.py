@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from ...analysis.roots import UNKNOWN, Memory
 from ...errors import UnsupportedError
-from ...ir.builder import Builder, pointee
+from ...ir.builder import Builder, linear_block, linear_thread, pointee
 from ...ir.effects import picks
 from ...ir.functions import UNFUSED
 from ...ir.ops import (
@@ -38,7 +38,6 @@ from ...ir.ops import (
 from ...ir.traverse import operands
 from ...ir.types import I64, U64, Pointer, Scalar, Struct
 from ..calculus.activity import Activity, holds_floats
-from ..calculus.tape import linear_block, linear_thread
 from .winners import Winners, WonBuffer
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ...analysis.roots import Memory
 from ...errors import UnsupportedError
-from ...ir.builder import Builder, pointee
+from ...ir.builder import Builder, linear_thread, pointee
 from ...ir.effects import picks
 from ...ir.ops import Atomic, Barrier, BarrierReduce, Block, For, Function, Global, If, Load, Module, Op, Value, While
 from ...ir.traverse import blocks, uses, walk, with_body
@@ -21,7 +21,6 @@ from ...ir.types import BOOL, I64, U16, U32, U64, Array, Pointer
 from ...transforms.spellings import Spelled, Spelling
 from ..calculus.activity import Activity
 from ..calculus.shadows import is_dynamic
-from ..calculus.tape import linear_thread
 from .winners import SharedWinners
 
 NOBODY = 0xFFFFFFFF

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ...ir.builder import Builder
+from ...ir.builder import Builder, linear_thread
 from ...ir.ops import BarrierReduce, Value
 from ...ir.types import U32
-from ..calculus.tape import linear_thread
 
 _BITS = 32
 

@@ -14,6 +14,6 @@ must meet. From the bottom up:
     watch                                      check mode's additions
     kernel                                     all of it: `lower`
     notes                                      what `explain` tells
-    codegen, isolated                          LLVM's optimiser, in a process of its own (Note [Isolation])
-    native                                     machine code in this process
+    codegen                                    LLVM's optimiser
+    native                                     that in a process of its own (Note [Isolation]), machine code in this one
 """

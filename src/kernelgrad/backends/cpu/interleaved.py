@@ -12,7 +12,6 @@ from itertools import product
 from typing import NamedTuple
 
 from ...analysis.aliases import Aliases
-from ...analysis.uniform import uniform_values
 from ...ir.effects import MEETINGS
 from ...ir.ops import (
     Apply,
@@ -96,6 +95,8 @@ class _Search:
 
     @cached_property
     def uniform(self) -> set[Value]:
+        from ...analysis.uniform import uniform_values
+
         return uniform_values(self.function)
 
     def must_stay(self, store: _Access, other: _Access) -> bool:
@@ -152,10 +153,10 @@ class _Search:
         todo = [index]
         while todo:
             value = todo.pop()
-            if value in self.uniform:
-                continue
             if value in seen or self.is_product(value):
-                return True
+                if value not in self.uniform:
+                    return True
+                continue  # so are the parts of a sum that threads share
             seen.add(value)
             op = self.definition.get(value)
             todo += op.args if isinstance(op, Apply) and op.fn in (*_SUMS, *_BITS) else ()

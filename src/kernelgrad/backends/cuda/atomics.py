@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...errors import InternalError
 from ...ir.ops import Alloca, Apply, Atomic, Function, Value
-from ...ir.traverse import uses, walk
+from ...ir.traverse import kinds, uses, walk
 from ...ir.types import BF16, F16, F32, F64, I32, I64, U16, U32, U64, Pointer, Scalar, Type
 from .conversions import bitcast
 from .expressions import Expressions
 from .names import qualified
-from .neighbours import Neighbours
 from .syntax import Expr, Prec, call
+
+if TYPE_CHECKING:
+    from .neighbours import Neighbours
 
 _INTS = frozenset((I32, U32, U64))
 _FUNCTIONS: dict[str, tuple[str, frozenset[Scalar]]] = {
@@ -35,11 +39,12 @@ _BITS = {16: U16, 32: U32, 64: U64}
 def to_any_memory(function: Function) -> frozenset[Atomic]:
     """Updates of a gradient whose pointer may lead to an array of the thread's own. There are no atomics on those, and
     in all threads they have the same addresses."""
-    ops = list(walk(function.body))
-    if not any(isinstance(op, Alloca) for op in ops):
+    if not kinds(function.body).issuperset((Alloca, Atomic)):
         return frozenset()
     used = uses(function.body)
-    return frozenset(op for op in ops if isinstance(op, Atomic) and _is_update(op, used) and _is_anywhere(op))
+    return frozenset(
+        op for op in walk(function.body) if isinstance(op, Atomic) and _is_update(op, used) and _is_anywhere(op)
+    )
 
 
 def _is_anywhere(op: Atomic) -> bool:

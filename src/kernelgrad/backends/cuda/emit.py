@@ -13,6 +13,7 @@ from ...analysis.passed import unshared
 from ...deep import deeply
 from ...errors import InternalError
 from ...ir.ops import (
+    TOGETHER,
     Alloca,
     Apply,
     Assert,
@@ -28,7 +29,7 @@ from ...ir.ops import (
     Warp,
     While,
 )
-from ...ir.traverse import blocks, walk
+from ...ir.traverse import blocks, used_globals, walk
 from ...ir.types import Array, Scalar, Type
 from ...progress import doing
 from ...transforms.passes import Pass, applied
@@ -39,17 +40,16 @@ from .expressions import LANE_FUNCTIONS, Expressions
 from .folding import find_together, fold
 from .names import C_FUNCTIONS, Scope, identifier, in_namespace, is_own, once
 from .qualifiers import Volatility
-from .shared import REDUCTIONS, SharedText, reduction_name, reductions_met_once, shared_layout, used_globals
 from .spellings import HELPERS, SPELLINGS, has_normal_root
 from .statements import Statements
 from .types import ARRAY_VALUE, Types, definitions, headers, scalars_in, struct_names
 from .variables import assign_variables
 
-_ARRANGING = (
+ARRANGING = (
     Pass("loop_tests", "backends.cuda.loop_tests", (While,)),
     Pass("single_trips", "backends.cuda.single_trips", (For,)),
     Pass("sincos", "backends.cuda.sincos", ("sin",)),
-    Pass("neighbours", "backends.cuda.neighbours", (Atomic,)),
+    Pass("neighbours", "backends.cuda.neighbours", (TOGETHER,)),
 )
 _BUILTIN_HELPERS = {"lane_id": "lane_id", "globaltimer": "global_timer"}
 # NVRTC brings these along; nvcc takes them from the host's headers.
@@ -80,7 +80,7 @@ def emit(module: Module, kernel: str) -> str:
 
 def _arranged(function: Function, module: Module) -> Function:
     """As it is written: loops as the source has them, and next to each other what is done together."""
-    for stage in _ARRANGING:
+    for stage in ARRANGING:
         function = applied(stage, function, module)
     return function
 
@@ -94,7 +94,7 @@ class _Emitter:
         self.unshared = unshared(self.function)
         self.all_types = list(self._types())
         self.types = Types(struct_names(self.all_types))
-        self.reductions = reductions_met_once(self.function)
+        self.reductions = self._reductions()
         self.together = find_together(self.function)
         self.anywhere = to_any_memory(self.function)
         self.helpers = sorted(self._helpers())
@@ -105,7 +105,7 @@ class _Emitter:
     def text(self) -> str:
         constants = [self._constant(g, self.names[g.name]) for g in self.used if g.space == "constant"]
         shared = [*definitions(self.types), *([once("array", ARRAY_VALUE)] if self._has_array_values() else [])]
-        shared += [once(h, HELPERS.get(h) or REDUCTIONS[h]) for h in self.helpers]
+        shared += [once(h, HELPERS.get(h) or _reduction(h)) for h in self.helpers]
         parts = [self._head(), *in_namespace(shared)]
         parts += ["".join(constants)] if constants else []
         return "\n".join([*parts, self._kernel()])
@@ -127,6 +127,8 @@ class _Emitter:
             if isinstance(op, Builtin) and op.name in _BUILTIN_HELPERS:
                 found.add(_BUILTIN_HELPERS[op.name])
             elif isinstance(op, BarrierReduce) and op in self.reductions:
+                from .shared import reduction_name
+
                 found.add(reduction_name(op))
             elif isinstance(op, BarrierReduce) and op.kind == "sum":
                 found.add("block_sum")
@@ -147,6 +149,14 @@ class _Emitter:
             elif isinstance(op, Apply) and op.fn in SPELLINGS:
                 found.update(HELPERS.keys() & SPELLINGS[op.fn].cells.values())
         return found
+
+    def _reductions(self) -> dict[BarrierReduce, int]:
+        """Those over blocks of a known size that are helpers of the text."""
+        if not any(isinstance(op, BarrierReduce) and op.threads for op in walk(self.function.body)):
+            return {}
+        from .shared import reductions_met_once
+
+        return reductions_met_once(self.function)
 
     def _functions(self) -> set[str]:
         """The functions that the text calls: no variable may hide them."""
@@ -202,15 +212,22 @@ class _Emitter:
             variables.of[param.value].name = scope.declare(param.name)
         returns = bool(self.function.arena or self.function.stacks)
         statements = Statements(expressions, scope, self.function.span.source, returns)
-        layout = shared_layout(self.module, self.function.name)
-        for line in SharedText(layout, self.names, self.types, volatility).lines(scope):
-            statements.line(line, is_effect=False)
-        expressions.decayed = frozenset(self.names[g.name] for g in layout.views)
+        if any(g.space == "shared" for g in self.used):
+            expressions.decayed = self._declare_shared(statements, scope, volatility)
         statements.block(self.function.body, tail=True)
         params = [self._param(p, variables.of[p.value].name, volatility) for p in self.function.params]
         signature = self._signature(params)
         body = "".join(f"{line}\n" for line in annotated(statements.lines))
         return f"{signature}\n{{\n{body}}}\n"
+
+    def _declare_shared(self, statements: Statements, scope: Scope, volatility: Volatility) -> frozenset[str]:
+        """The names of those that are pointers into the launch's array."""
+        from .shared import SharedText, shared_layout
+
+        layout = shared_layout(self.module, self.function.name)
+        for line in SharedText(layout, self.names, self.types, volatility).lines(scope):
+            statements.line(line, is_effect=False)
+        return frozenset(self.names[g.name] for g in layout.views)
 
     def _signature(self, params: list[str]) -> str:
         bounds = ", ".join(map(str, self.function.launch_bounds))
@@ -224,6 +241,12 @@ class _Emitter:
             name = f"__restrict__ {name}"
         qualifier = "volatile " if volatility.holds(param.value) else ""
         return qualifier + self.types.declare(param.type, name, param.const)
+
+
+def _reduction(name: str) -> str:
+    from .shared import REDUCTIONS
+
+    return REDUCTIONS[name]
 
 
 def _is_float(type: Type) -> bool:

@@ -23,7 +23,6 @@ from ...ir.types import BF16, BOOL, F16, F32, I32, I64, U32, Array, Scalar, Stru
 from .conversions import bitcast, convert, convert_rounded, literal, zero
 from .names import qualified
 from .places import Places
-from .shared import reduction_name
 from .spellings import HELPERS, SPELLINGS, has_normal_root
 from .syntax import LONG, OPPOSITE, Expr, Prec, assigned, call, cast, conditional, infix, negated, prefix, without_casts
 from .types import field_name, vector_maker
@@ -99,6 +98,8 @@ class Expressions(Places):
             case Warp():
                 return self.warp(op)
             case BarrierReduce(_, value) if op in self.reductions:
+                from .shared import reduction_name
+
                 own = f"{reduction_name(op)}<{op.threads}, {self.reductions[op]}>"
                 return call(qualified(own), [self.value(value)], op.result.type)
             case BarrierReduce("sum", value):

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...ir.effects import ADDRESSES, CHANGES, is_clock
 from ...ir.ops import (
+    TOGETHER,
     Aggregate,
     Alloca,
     Apply,
-    Atomic,
     BarrierReduce,
     Block,
     Builtin,
@@ -143,7 +143,7 @@ def find_together(function: Function) -> Together:
         from .sincos import pairs
 
         found = found._replace(pairs=tuple(pairs(function.body)))
-    if Atomic in held:
+    if TOGETHER in held:
         from .neighbours import neighbours
 
         found = found._replace(neighbours=tuple(neighbours(function)))

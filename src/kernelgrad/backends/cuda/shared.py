@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ...analysis.machine import WARP
-from ...ir.ops import BarrierReduce, Block, Function, Global, GlobalRef, If, Module, Warp
-from ...ir.traverse import walk
+from ...ir.ops import BarrierReduce, Block, Function, Global, If, Module, Warp
+from ...ir.traverse import used_globals, walk
 from ...ir.types import Array, Pointer, Type
 from .names import Scope
 from .qualifiers import Volatility
@@ -195,11 +195,6 @@ class SharedLayout:
     def views(self) -> tuple[Global, ...]:
         """The dynamic variables that are pointers into the launch's array instead of that array itself."""
         return self.dynamic if self.moved or len(self.dynamic) > 1 else ()
-
-
-def used_globals(module: Module, function: Function) -> list[Global]:
-    names = {op.name for op in walk(function.body) if isinstance(op, GlobalRef)}
-    return [g for g in module.globals.values() if g.name in names]
 
 
 def shared_layout(module: Module, kernel: str) -> SharedLayout:

@@ -37,12 +37,12 @@ from .comments import Line, is_one_if
 from .conversions import literal
 from .expressions import Expressions, host_call
 from .names import Scope, is_own
-from .neighbours import Neighbours
 from .syntax import Expr, Prec, assigned, assignment, call, either, infix, negated
 from .types import Types, field_name
 from .variables import Copy, Save, Variable, in_sequence
 
 if TYPE_CHECKING:
+    from .neighbours import Neighbours
     from .sincos import Pair
 
 

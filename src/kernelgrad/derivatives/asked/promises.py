@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...analysis import roots as memory_analysis
@@ -12,26 +12,10 @@ from ...analysis.promises import Segments
 from ...errors import ArgumentError
 from ...ir.ops import Function, Param
 from ...ir.types import Pointer, Scalar
-from ...requests import names, wrong
+from ...requests import Names, names, names_in, wrong
 from ...runtime.signature import c_signature, user_params
 
-Names = str | Sequence[str] | None
 Ranges = Mapping[str, tuple[int, int]] | None
-
-
-def names_of(given: Names, what: str = "parameters") -> tuple[str, ...]:
-    """`what` was given, for errors."""
-    return names(what, given)
-
-
-def names_in(given: Names, params: Iterable[Param], what: str = "parameters") -> tuple[str, ...]:
-    """The same, with the elements of a parameter pack for its name."""
-    known = tuple(params)
-    packs: dict[str, list[str]] = {}
-    for param in known:
-        if param.pack is not None:
-            packs.setdefault(param.pack, []).append(param.name)
-    return tuple(element for name in names_of(given, what) for element in packs.get(name, (name,)))
 
 
 # ---- what is given --------------------------------------------------------------------------------------------------
@@ -39,11 +23,11 @@ def names_in(given: Names, params: Iterable[Param], what: str = "parameters") ->
 
 def make_promises(unique: Names, disjoint: Any, multiple: Any, within: Any, results: Names) -> Promises:
     return Promises(
-        names_of(unique, "assume: unique"),
+        names("assume: unique", unique),
         _segments(disjoint),
         tuple((name, _factor(number)) for name, number in _items("multiple", multiple)),
         tuple((name, _range(ends)) for name, ends in _items("within", within)),
-        names_of(results, "assume: results"),
+        names("assume: results", results),
     )
 
 
@@ -54,7 +38,7 @@ def _segments(given: Any) -> tuple[Segments, ...]:
     if isinstance(given, list):
         return tuple(segments for one in given for segments in _segments(one))
     if isinstance(given, str):
-        return tuple(map(Segments, names_of(given)))
+        return tuple(map(Segments, names("parameters", given)))
     if isinstance(given, tuple) and len(given) == 2 and all(isinstance(name, str) for name in given):
         return (Segments(*given),)
     raise wrong("assume: disjoint", 'a buffer, as in "row", or two, as in ("offset", "count"), or a list', given)
@@ -87,10 +71,8 @@ def _range(given: Any) -> tuple[int, int]:
 # ---- what it can be about -------------------------------------------------------------------------------------------
 
 
-def check_promises(function: Function, promises: Promises | None) -> Promises:
+def check_promises(function: Function, promises: Promises) -> Promises:
     """The promises, if they can be about the function."""
-    if promises is None:
-        return NONE
     if not isinstance(promises, Promises):
         raise ArgumentError(
             f"assume: wants kg.assume(...), got {type(promises).__name__}: assume=kg.assume(unique=...)"

@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...analysis import roots as memory_analysis
+from ...analysis.promises import NONE, Promises
 from ...autodiff.calculus.activity import holds_floats
 from ...autodiff.prepare.options import Mode
 from ...errors import ArgumentError
 from ...ir.ops import Function, Module, Param
 from ...ir.types import Array, Pointer, Scalar, Struct, Type
+from ...requests import Names, names_in
 from ...runtime.signature import c_signature, user_params
-from .promises import NONE, Promises, check_promises, described
-from .promises import Names as Names
-from .promises import names_in as names_in
-from .promises import names_of as names_of
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,10 @@ class Settings:
         told += [f'{name}="{", ".join(given)}"' for name, given in names.items() if given]
         told += [f"{name}=True" for name, given in flags.items() if given]
         told += [f"tape_budget={self.tape_budget}"] if self.tape_budget is not None else []
-        told += [described(self.promises)] if self.promises != NONE else []
+        if self.promises != NONE:
+            from .promises import described
+
+            told.append(described(self.promises))
         return ", ".join(told)
 
 
@@ -99,11 +100,17 @@ def make_settings(
     if kept and may_alias:
         problem = "what shares memory with another argument may be read, or stored more than once"
         raise ArgumentError(f"keep and may_alias=True do not go together: {problem}; pass separate buffers, or a copy")
-    check_kept(function, kept, mode)
-    check_assigned(function, assigned)
-    promises = check_promises(function, promises)
+    if kept:
+        check_kept(function, kept, mode)
+    if assigned:
+        check_assigned(function, assigned)
+    told = NONE
+    if promises is not None:
+        from .promises import check_promises
+
+        told = check_promises(function, promises)
     everything = (*listed, *_numbers_in_structs(function, listed))
-    asked = (kept, assigned, may_alias, budget, deterministic, promises, changing)
+    asked = (kept, assigned, may_alias, budget, deterministic, told, changing)
     return Settings(everything, mode, *asked, shown=listed, shorter=fewer, report_nan=report_nan)
 
 

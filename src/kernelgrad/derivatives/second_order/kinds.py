@@ -10,8 +10,9 @@ from ...analysis import roots as memory_analysis
 from ...errors import ArgumentError, UnsupportedError
 from ...ir.ops import Function, Param
 from ...kernel import Kernel
+from ...requests import Names, names_in
 from ...runtime.signature import user_params
-from ..asked.settings import Names, Settings, check_outputs, has_derivative, make_settings, names_in, no_numbers
+from ..asked.settings import Settings, check_outputs, has_derivative, make_settings, no_numbers
 from ..gradient import Gradient
 from ..jvp import Tangent
 from ..module_variables import with_variables

@@ -9,9 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...autodiff.accumulate.logs import Log
 from ...autodiff.calculus.shadows import SHARED_BYTES
-from ...autodiff.calculus.tape import Stack
 from ...autodiff.reverse import Derivation
 from ...deep import deeply
 from ...ir.effects import picks
@@ -21,6 +19,8 @@ from ...kernel import Kernel
 from ...runtime.written import Origin, Trace, written_params
 
 if TYPE_CHECKING:
+    from ...autodiff.accumulate.logs import Log
+    from ...autodiff.calculus.tape import Stack
     from ...schedule.interleave import Groups
 
 RESULT = "_result"  # the parameter through which a function's value leaves

@@ -17,7 +17,7 @@ from ...analysis.access.affine import Affine, Basis, Looked, Part, Shape
 from ...analysis.access.executions import Executions
 from ...analysis.access.periods import period
 from ...analysis.machine import RESIDENT_THREADS, WARP
-from ...analysis.ownership.exclusive import is_shared
+from ...analysis.roots import is_shared
 from ...autodiff.accumulate.fewer_blocks import INDICES
 from ...ir.effects import PURE
 from ...ir.ops import BLOCKS, Alloca, Atomic, Builtin, For, Function, If, Load, Op, Store, Value, While

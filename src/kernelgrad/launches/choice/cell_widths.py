@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from ...analysis.access.affine import Shape, Sums
 from ...analysis.access.contribution_counts import LoopLengths
 from ...analysis.machine import COPIES, WARP
-from ...analysis.ownership.exclusive import Place
+from ...analysis.roots import Place
 from ...autodiff.accumulate.replicas import NEIGHBOURS
 from ...autodiff.prepare.contributions import Contributions
 from ...autodiff.prepare.double_cells import Launched, needed

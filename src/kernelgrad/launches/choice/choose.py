@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...analysis.access.affine import Shape, Sums
 from ...analysis.access.executions import executions
 from ...analysis.machine import COPIES, MOST_ADDITIONS, MOST_COPIES, WARP
-from ...analysis.ownership.exclusive import Place, place_of
 from ...analysis.ownership.private import places_of, private_roots
+from ...analysis.roots import Place, place_of
 from ...analysis.tuning import Totals, Tuning, tuning_for
 from ...autodiff.accumulate.choice import Facts, in_one_kernel, on_cores
 from ...autodiff.calculus.shadows import adjoint_type, holds_halves, is_dynamic
@@ -308,7 +308,7 @@ class Chooser:
     def _leaves_partials(self, launch: KnownLaunch) -> bool:
         """A deterministic gradient has a finishing step anyway, however few blocks there are."""
         many = math.prod(launch.grid) > min(_MANY_BLOCKS, MOST_ADDITIONS)  # or floats would lose some
-        return self.derivation.sums and many and not self.options.deterministic
+        return many and not self.options.deterministic and self.derivation.sums
 
     def _is_ragged(self, block: tuple[int, int, int]) -> bool:
         """Whether loops part the warps of such a block that those of whole rows go through together."""

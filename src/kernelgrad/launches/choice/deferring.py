@@ -9,9 +9,8 @@ from dataclasses import replace
 
 from ...analysis.access.affine import Affine, Basis, Part, Sums
 from ...analysis.access.executions import executions
-from ...analysis.ownership.exclusive import place_of
 from ...analysis.ownership.private import is_private, places_of
-from ...analysis.roots import Memory
+from ...analysis.roots import Memory, place_of
 from ...analysis.structure import Place
 from ...autodiff.accumulate.deferred import Deferred, reads_of, slots_of_block
 from ...autodiff.calculus.shadows import adjoint_type

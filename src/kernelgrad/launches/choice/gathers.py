@@ -13,10 +13,10 @@ from ... import pipeline
 from ...analysis.access.affine import BytesOf, Sums
 from ...analysis.access.executions import Executions, executions
 from ...analysis.machine import ATOMIC_INSTRUCTIONS, MEMORY_BYTE
-from ...analysis.ownership.exclusive import Place
 from ...analysis.ownership.private import places_of
 from ...analysis.ownership.read_first import is_read_first
 from ...analysis.ownership.single_stores import is_stored_once
+from ...analysis.roots import Place
 from ...analysis.structure import Place as StructurePlace
 from ...analysis.structure import analyse
 from ...analysis.tuning import PLAIN

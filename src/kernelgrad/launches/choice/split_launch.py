@@ -27,8 +27,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ...analysis.access.affine import Shape, Sums
-from ...analysis.ownership.exclusive import is_shared
 from ...analysis.ownership.private import typical
+from ...analysis.roots import is_shared
 from ...autodiff.costs.plan_effects import has_numbers, is_idle, loops_openly
 from ...autodiff.costs.plan_work import planned_work
 from ...autodiff.costs.work import Work, work

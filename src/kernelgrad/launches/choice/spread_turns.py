@@ -29,10 +29,10 @@ from ...analysis.access.affine import Affine, Basis, Known, Shape
 from ...analysis.access.executions import Executions
 from ...analysis.block_interpreter.filled_first import is_filled_first
 from ...analysis.machine import ATOMIC_INSTRUCTIONS, MEMORY_BYTE
-from ...analysis.ownership.exclusive import is_shared
 from ...analysis.ownership.private import places_of
 from ...analysis.ownership.read_first import is_read_first
 from ...analysis.ownership.single_stores import is_stored_once
+from ...analysis.roots import is_shared
 from ...autodiff.accumulate.fewer_blocks import INDICES
 from ...autodiff.calculus.shadows import is_dynamic
 from ...autodiff.costs.read_again import read_again

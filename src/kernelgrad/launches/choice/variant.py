@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ... import pipeline
 from ...analysis.access.affine import Sums
 from ...analysis.machine import VECTOR_BYTES
-from ...analysis.ownership.exclusive import is_shared
 from ...analysis.ownership.private import places_of, typical
+from ...analysis.roots import is_shared
 from ...autodiff.accumulate.choice import HOLDS
 from ...autodiff.calculus.shadows import SHARED_BYTES, is_dynamic
 from ...autodiff.prepare.options import Options, promised_roots
@@ -330,7 +330,7 @@ class Variant:
         """Whether launches with such blocks are to have a variant of their own."""
         if block not in self._shaped:
             prepared, facts = self.derivative.prepared, self.options.facts
-            taped = prepared.taped_spans()
+            taped = prepared.planned.taped_spans()
             fixed = facts.alone or facts.block is not None
             self._shaped[block] = not fixed and self._is_decided_by(block, taped)
         return self._shaped[block]
@@ -409,18 +409,16 @@ class Variant:
     @cached_property
     def typically_unkept(self) -> frozenset[str]:
         """Those of a launch like the ones the kernel is made for."""
-        prepared = self.derivative.prepared
-        promised = promised_roots(prepared.function, self.options)
-        kept = self.options.kept
-        return self.unkept(typical(prepared.structure, prepared.function, promised)) if kept else frozenset()
+        return self.unkept(self._typical_sums) if self.options.kept else frozenset()
 
     @cached_property
     def typically_unheld(self) -> frozenset[str]:
+        return self.unheld(self._typical_sums) if self.options.promises.results else frozenset()
+
+    @property
+    def _typical_sums(self) -> Sums:
         prepared = self.derivative.prepared
-        if not self.options.promises.results:
-            return frozenset()
-        promised = promised_roots(prepared.function, self.options)
-        return self.unheld(typical(prepared.structure, prepared.function, promised))
+        return typical(prepared.structure, prepared.function, promised_roots(prepared.function, self.options))
 
     def unheld(self, sums: Sums) -> frozenset[str]:
         """The outputs that hold the results, as promised, but where an element may be stored more than once."""

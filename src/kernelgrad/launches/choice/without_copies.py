@@ -18,7 +18,7 @@ from ...analysis import roots, structure
 from ...analysis.access.affine import Affine, Basis, Part, Shape, Sums
 from ...analysis.access.executions import Executions
 from ...analysis.machine import WARP
-from ...analysis.ownership.exclusive import is_shared
+from ...analysis.roots import is_shared
 from ...analysis.trip_counts import Amount
 from ...autodiff.costs.plan_effects import is_idle
 from ...autodiff.costs.plan_work import planned_traffic

@@ -25,12 +25,12 @@ from ...autodiff.refusals.unsaved import split_plan
 from ...autodiff.saving import tape_capacity
 from ...autodiff.saving.plan import Plan
 from ...autodiff.saving.reread import reread
-from ...derivatives.asked.promises import Names, names_in
 from ...errors import ArgumentError, UnsupportedError
 from ...ir.layout import leaves, param_layout
 from ...ir.ops import Function
 from ...ir.types import Pointer
 from ...kernel import Kernel
+from ...requests import Names, names_in
 from ...runtime.arguments import Placement, Supplied
 from ...runtime.config import Launch
 from ...runtime.launch import BoundArguments, Buffer

@@ -15,8 +15,7 @@ from ...analysis.access.executions import Executions
 from ...analysis.access.intervals import Intervals
 from ...analysis.adjoint_values import adjoint_values
 from ...analysis.machine import FILLING_THREADS
-from ...analysis.ownership.exclusive import is_shared
-from ...analysis.roots import Memory
+from ...analysis.roots import Memory, is_shared
 from ...analysis.roots import analyse as roots_of
 from ...analysis.structure import Structure
 from ...autodiff.costs.operations import cost

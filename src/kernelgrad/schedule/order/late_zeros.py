@@ -21,16 +21,17 @@ from ...ir.types import Pointer, Scalar
 
 
 def run(function: Function, module: Module) -> Function:
-    search = _Search(function)
+    zeros = {op.result for op in walk(function.body) if isinstance(op, Constant) and op.value == 0.0}
+    if not any(isinstance(op, Store) and op.value in zeros for op in walk(function.body)):
+        return function
+    search = _Search(function, zeros)
     body = search.block(function.body)
     return with_body(function, body) if search.found else function
 
 
 class _Search:
-    def __init__(self, function: Function):
-        self.aliases = Aliases(function)
-        zeros = (op for op in walk(function.body) if isinstance(op, Constant) and op.value == 0.0)
-        self.zeros = {op.result for op in zeros}
+    def __init__(self, function: Function, zeros: set[Value]):
+        self.aliases, self.zeros = Aliases(function), zeros
         self.adjoints = {p.value for p in function.params if p.name.startswith(ADJOINT)}
         self.found = False
 

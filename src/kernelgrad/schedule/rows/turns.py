@@ -11,12 +11,11 @@ from typing import NamedTuple
 from ...analysis.access.affine import Affine, Basis
 from ...analysis.access.executions import Executions
 from ...analysis.access.loop_bounds import ends_of
-from ...analysis.fold import limits
 from ...analysis.induction import find_step
 from ...analysis.structure import Structure, carried_as
 from ...ir.builder import Builder
 from ...ir.ops import Apply, Constant, For, Value, While
-from ...ir.types import I64, Scalar
+from ...ir.types import I64, Scalar, limits
 
 _MOST = 1 << 40  # of what 64 bits compare without coming round
 

@@ -16,11 +16,10 @@ from functools import reduce
 from typing import NamedTuple
 
 from ....analysis.access.affine import Affine, Sums
-from ....analysis.fold import limits
 from ....ir.builder import Builder
 from ....ir.ops import Apply, Atomic, Block, Constant, For, Function, If, Op, Param, Value
 from ....ir.traverse import descend, holds, substitute, walk, with_ops
-from ....ir.types import I64, Scalar
+from ....ir.types import I64, Scalar, limits
 
 PREFIX = "_bound_"
 _LONGEST = 1 << 31
