@@ -13,12 +13,11 @@ from typing import NamedTuple
 
 from ...analysis.access.loop_bounds import End, bounds_of, ends_of, later_bounds_of
 from ...analysis.access.ranges import BUILTINS, COMBINED, Range
-from ...analysis.fold import limits
 from ...analysis.induction import find_step
 from ...analysis.loop_counts import BuiltinValue, Known, evaluate
 from ...analysis.structure import Structure, is_rotated
 from ...ir.ops import Apply, Builtin, For, Value, While
-from ...ir.types import Scalar
+from ...ir.types import Scalar, limits
 
 
 class _Turns(NamedTuple):
