@@ -17,6 +17,7 @@ from .block_affine import BlockAffine
 _NEAR = 16  # bytes: lanes that read global memory this far apart read it together
 _BANKS = 32
 _FEW = 2  # words that a bank may give to a warp
+_RECORD = 4  # words: of neighbouring records of 16 bytes, as many as a load of all takes
 
 
 def stay_together(loop: For, sums: BlockAffine, width: int, turn: Any = np.add) -> bool:
@@ -37,7 +38,7 @@ def _stays_together(op: Load, sums: BlockAffine, loop: For, width: int, turn: An
     lane = np.arange(WARP)
     straight = address.slope(("thread_idx", 0)) * (lane % width)
     turned = (turn(lane, step) % width for step in range(width if turn is np.bitwise_xor else 1))
-    return max(_conflicts(straight + by * iteration) for iteration in turned) <= max(_FEW, _conflicts(straight))
+    return max(_conflicts(straight + by * iteration) for iteration in turned) <= max(_RECORD, _conflicts(straight))
 
 
 def _moves_otherwise(address: Affine, loop: For) -> bool:
