@@ -17,8 +17,8 @@ NUMBERS = "abcd"
 
 class Layout(NamedTuple):
     """`declared`: before the kernel; `type`: of what `w` leads to; `read`: number a of element k; `fields`: of an
-    element, for numpy. `four`: how many elements of `w` are four numbers. `cells`: whether blocks have cells of
-    floats."""
+    element, for numpy. `four`: how many elements of `w` are four numbers. `cells`: whether blocks have
+    some."""
 
     declared: str
     type: str
@@ -87,13 +87,18 @@ LAYOUTS: dict[str, Layout] = {
         [("a", "T"), ("b", "T"), ("c", "T"), ("id", "i4"), ("d", "T")],
         cells=False,
     ),
-    # Doubles in place of the floats lie otherwise between integers.
     "two integers": Layout(
         "struct R { T a; int i, j; T b, c, d; };",
         "R",
         _members(*NUMBERS),
         [("a", "T"), ("i", "i4"), ("j", "i4"), ("b", "T"), ("c", "T"), ("d", "T")],
         cells=False,
+    ),
+    "integers behind": Layout(
+        "struct R { T a, b, c, d; int i, j; };",
+        "R",
+        _members(*NUMBERS),
+        [*_ABCD, ("i", "i4"), ("j", "i4")],
     ),
     "a long integer": Layout(
         "struct R { T a, b; long long id; T c, d; };",
