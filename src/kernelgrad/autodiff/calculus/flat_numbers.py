@@ -37,6 +37,16 @@ def numbers_in(type: Type) -> int:
     return type.size // number.size
 
 
+def floats_in(type: Type) -> int:
+    """How many of them are floats: so many additions a load makes."""
+    match type:
+        case Array(element, count):
+            return count * floats_in(element)
+        case Struct():
+            return sum(floats_in(field.type) for field in type.fields)
+    return int(isinstance(type, Scalar) and type.is_float)
+
+
 def flat_adjoint(type: Type) -> Scalar | None:
     """The number that adjoints to memory of this type are, if doubles for them have the same places."""
     element = innermost(type)

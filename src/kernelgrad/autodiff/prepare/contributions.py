@@ -48,6 +48,7 @@ from ...ir.ops import (
 from ...ir.traverse import blocks, operands, walk
 from ...ir.types import Array, Pointer, Scalar, Struct, Type
 from ...locks import cached_property
+from ..calculus.flat_numbers import floats_in
 
 if TYPE_CHECKING:
     from .prepared import Prepared
@@ -165,7 +166,8 @@ class Contributions:
     def is_certain_of(self, root: Value, most: float) -> bool:
         """Whether some cell gets more than that for certain: by loads that have so few addresses."""
         return any(
-            self.by(op, root).total > most * self.addresses(op.ptr) * _floats(op.result.type) for op in self.loads(root)
+            self.by(op, root).total > most * self.addresses(op.ptr) * floats_in(op.result.type)
+            for op in self.loads(root)
         )
 
     def addresses(self, value: Value) -> float:
@@ -204,7 +206,7 @@ class Contributions:
         axes = self.axes(root, place)
         loops = {loop: max(1.0, self.lengths.length(loop)) for loop in self.loops(load, root, place)}
         certain = [n for loop, n in loops.items() if loop not in self.lengths.unbounded]
-        everything = math.prod(axes.values()) * math.prod(certain) * _floats(load.result.type)
+        everything = math.prod(axes.values()) * math.prod(certain) * floats_in(load.result.type)
         address, fixed = self.address(load.ptr, root)
         # Between two barriers, one thread adds to a cell: so often as it may go round.
         alone = root in self.private or self.is_exclusive(load)
@@ -426,16 +428,6 @@ def _numbers(type: Type) -> int:
         case Struct():
             return sum(_numbers(field.type) for field in type.fields)
     return 1
-
-
-def _floats(type: Type) -> int:
-    """How many additions a load of them makes."""
-    match type:
-        case Array(element, count):
-            return count * _floats(element)
-        case Struct():
-            return max(1, sum(_floats(field.type) for field in type.fields))
-    return int(isinstance(type, Scalar) and type.is_float)
 
 
 def _is_wide(value: Value) -> bool:

@@ -25,7 +25,7 @@ from ...analysis.structure import analyse
 from ...autodiff.accumulate.block_cells import InBlock, can_take_turns, capacity
 from ...autodiff.accumulate.choice import Facts
 from ...autodiff.accumulate.fewer_blocks import blocks_for, pays
-from ...autodiff.calculus.flat_numbers import flat, numbers_in
+from ...autodiff.calculus.flat_numbers import flat, floats_in, numbers_in
 from ...autodiff.calculus.shadows import adjoint_type
 from ...autodiff.prepare.contributions import Contributions, Count
 from ...autodiff.prepare.double_cells import settled
@@ -133,8 +133,9 @@ class Candidates:
 
     def _cells(self, name: str, elements: int, additions: Count) -> InBlock | None:
         root, number = self.roots[name], self._number(name)
-        count = elements * numbers_in(adjoint_type(innermost(pointee(root))))
-        if not count or not self._pays(additions, count) or not self._is_alone(root):
+        element = innermost(pointee(root))
+        count, floats = elements * numbers_in(adjoint_type(element)), elements * floats_in(element)
+        if not count or not self._pays(additions, floats) or not self._is_alone(root):
             return None
         of_block = Contributions(self.prepared, self.sums, self.lengths, self.private, WARP, of_block=True)
         narrow = number == F32
