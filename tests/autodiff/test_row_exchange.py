@@ -248,3 +248,47 @@ def test_loops_over_a_window_are_not_over_all_keys(name: str) -> None:
     gradient = kg.gradient(kernel, "o, q", primal=False)
     plan = gradient.planned(make_launch(n // 256, 256), (np.empty(n), np.empty(n), n), {}, on_gpu=True).plan
     assert not plan.variant.options.facts.exchanged
+
+
+FIELD = """struct B { float p[3], m; };
+__global__ void k(float *y, const float *t, const TYPE *p, int n, int m) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float x = t[i], s = 0;
+    for (int j = 0; j < m; ++j) { float4 q = READ; float a = q.x - x; s += q.w * rsqrtf(a * a + q.y * q.y + q.z + 1); }
+    y[i] = s;
+}"""
+FIELDS = {
+    "numbers": ("float", "make_float4(p[4 * j], p[4 * j + 1], p[4 * j + 2], p[4 * j + 3])"),
+    "vectors": ("float4", "p[j]"),
+    "records": ("B", "make_float4(p[j].p[0], p[j].p[1], p[j].p[2], p[j].m)"),
+}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_few_keys_of_very_many_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are added to in doubles, whatever they are written as: copies of so few numbers would be no better."""
+    type, read = FIELDS[name]
+    kernel = kernel_of(FIELD.replace("TYPE", type).replace("READ", read), "k")
+    n, m = 1 << 20, 4096
+    arrays = [np.empty(size, np.float32) for size in (n, n, 4 * m)]
+    gradient: Any = kg.gradient(kernel, "y, t, p", primal=False, keep="y")
+    planned = gradient.planned(make_launch(n // 256, 256), (*arrays, n, m), {}, on_gpu=True)
+    assert [step.role for step in planned.plan.steps] == ["kernel", "keys"]
+    assert planned.plan.variant.options.facts.wide == {"p"} and counts(planned).atomics <= 32 * n
+    monkeypatch.setattr("kernelgrad.launches.choice.exchanging._FEW_THREADS", 0)
+    for where in ("_MANY_BLOCKS", "_CROWD"):
+        monkeypatch.setattr(f"kernelgrad.launches.choice.choose.{where}", 0)
+    monkeypatch.setattr("kernelgrad.launches.choice.block_cells.ENABLED", False)
+    random = np.random.default_rng(4)
+    y, t, p, seed = (random.random(size).astype(np.float32) for size in (700, 700, 4 * 300, 700))
+    found = []
+    for plan in ("as launched", "exchanged"):
+        d_t, d_p = np.zeros_like(t), np.zeros_like(p)
+        with forced(plan):
+            gradient = kg.gradient(kernel, "y, t, p", primal=False, keep="y")
+            gradient[11, 64](y, t, p, 700, 300, seed.copy(), d_t, d_p)
+        found.append((d_t, d_p))
+    assert any(facts.exchanged and facts.wide == {"p"} for _, facts in gradient.forms.made)
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)

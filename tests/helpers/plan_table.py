@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from plan_halos import HALOS
 from plan_tiles import DYNAMIC, PRODUCTS, REGISTERS, SCANS, SIDE
+from record_cell_cases import LAYOUTS, source
 
 N = 1 << 16
 
@@ -160,6 +161,17 @@ def small(name: str, frame: str, edit: Callable[[str], str] = lambda body: body)
     params = "float *y, const float *x, const float *w, int n"
     text = f"{HELPERS}{PLACE}{LOOK}\n__global__ void k({params}) {{ {before} {body} {after} }}"
     return Written(text, grid, block, (MANY, MANY, CELLS), (MANY,))
+
+
+# ---- the same, where the small input holds vectors or records -------------------------------------------------------
+
+RECORDS = ("columns", "lookup", "return", "loop", "branches", "shuffles", "one")
+FLOATS = [name for name, made in LAYOUTS.items() if made.cells and "integer" not in name and name != "a copy"]
+
+
+def recorded(body: str, layout: str) -> Written:
+    grid = 1056 if body in ("columns", "one") else MANY // 256
+    return Written(source(body, LAYOUTS[layout], "float"), grid, 256, (MANY, MANY, CELLS), (MANY, CELLS // 4))
 
 
 # ---- rows -----------------------------------------------------------------------------------------------------------
@@ -364,6 +376,9 @@ def pairs() -> Iterator[tuple[str, str, Callable[[], tuple[Written, Written]]]]:
             if change(SMALL[name]) != SMALL[name] and "@" in change(SMALL[name]):
                 base = small(name, "early return")
                 yield name, edit, lambda n=name, e=change, b=base: (b, small(n, "early return", e))  # type: ignore[misc]
+    for name in RECORDS:
+        for layout in FLOATS[1:]:
+            yield f"{name} of records", layout, lambda n=name, o=layout: (recorded(n, "numbers"), recorded(n, o))  # type: ignore[misc]
     for name in ROW_BODIES:
         for frames in (ROW_FRAMES, TREES):
             base, *others = frames

@@ -9,7 +9,7 @@ thread that is cut into parts of different types is stretched as a whole (`stret
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -70,10 +70,17 @@ def _reached(type: Type, seen: set[Struct]) -> Iterator[Scalar]:
 
 
 class Widened:
-    """Old types to new ones. A record that changes gets a new name, since records are equal by name."""
+    """Old types to new ones. A record that changes gets a new name, since records are equal by name. `stretched`: whose
+    records are laid out anew as they are, but twice as large, if their floats are half as wide."""
 
-    def __init__(self, narrow: tuple[Scalar, ...] = _NARROW, wide: Scalar = F64, suffix: str = "_in_double") -> None:
-        self.narrow, self.wide, self.suffix = narrow, wide, suffix
+    def __init__(
+        self,
+        narrow: tuple[Scalar, ...] = _NARROW,
+        wide: Scalar = F64,
+        suffix: str = "_in_double",
+        stretched: Callable[[Type], Type] | None = None,
+    ) -> None:
+        self.narrow, self.wide, self.suffix, self.stretched = narrow, wide, suffix, stretched
         self._structs: dict[Struct, Struct] = {}
 
     def __call__(self, type: Type) -> Type:
@@ -102,6 +109,13 @@ class Widened:
             raise UnsupportedError(f"the union {old.name} holds a float and cannot be widened")
         if not any(holds_any(self.narrow, f.type) for f in old.fields):
             new.define(tuple(replace(f, type=self(f.type)) for f in old.fields), old.size, old.align)
+            return
+        like = None if self.stretched is None else self.stretched(old)
+        if isinstance(like, Struct) and _floats(like) == {F32} and self.wide == F64:
+            twice = tuple(
+                Field(f.name, self(f.type), 2 * own.offset) for f, own in zip(old.fields, like.fields, strict=True)
+            )
+            new.define(twice, 2 * like.size, max(old.align, *(f.type.align for f in twice)))
             return
         fields: list[Field] = []
         end, align = 0, old.align
@@ -148,6 +162,17 @@ def holds_any(scalars: tuple[Scalar, ...], type: Type) -> bool:
         case Struct():
             return any(holds_any(scalars, f.type) for f in type.fields)
     return False
+
+
+def _floats(type: Type) -> set[Scalar]:
+    match type:
+        case Scalar():
+            return {type} if type.is_float else set()
+        case Array(element, _):
+            return _floats(element)
+        case Struct():
+            return {leaf for field in type.fields for leaf in _floats(field.type)}
+    return set()
 
 
 # ---- code ---------------------------------------------------------------------------------------------------------

@@ -29,6 +29,11 @@ CASES: dict[str, tuple[str, str, tuple[int, int, int]]] = {
         "int k = 5 * j[i]; y[i] = x[k] * x[k + 1] + x[k + 2] * x[k + 3] * x[k + 4];",
         (1, 0, 1),
     ),
+    "a row, in part of pairs": (
+        "const float *x",
+        "int k = 4 * j[i]; float2 v = *(const float2 *)(x + k); y[i] = v.x * v.y + x[k + 2] * x[k + 3];",
+        (1, 0, 0),
+    ),
     "two rows": (
         "const float2 *x",
         "float2 a = x[j[i]], b = x[(j[i] + 7) % n]; y[i] = a.x * b.x + a.y * b.y;",

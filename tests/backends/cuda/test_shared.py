@@ -127,3 +127,20 @@ def test_a_shadow_that_does_not_fit() -> None:
     arrays = [np.zeros(32) for _ in range(4)]
     with pytest.raises(kg.LaunchError, match="a derivative needs 240000 here, 120000 of them for the shadow"):
         gradient[1, 32, 120_000, None](*arrays)
+
+
+def test_arrays_that_are_seen_as_vectors() -> None:
+    """The vectors' loads need their alignment, whatever else lies in shared memory."""
+    text = """__global__ void k(float *y, const float *x) {
+        __shared__ float one[33], row[1024], plain[32];
+        int t = threadIdx.x;
+        one[t % 33] = t; plain[t % 32] = t; row[t] = x[t];
+        __syncthreads();
+        float *p = t % 2 ? row : one;
+        float4 v = reinterpret_cast<const float4 *>(row)[t / 4];
+        y[t] = v.x * v.y + one[t % 33] + plain[t % 32] + *p;
+    }"""
+    emitted = kg.compile(text)["k"].source
+    assert "__align__(16) __shared__ float row[1024];" in emitted
+    assert "__shared__ float one[33];" in emitted and "__shared__ float plain[32];" in emitted
+    assert "__align__(16) __shared__ float _d_row[1024];" in kg.gradient(kg.compile(text)["k"]).source

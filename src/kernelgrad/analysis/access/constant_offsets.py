@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ...ir.ops import Apply, Constant, Member, Offset, Op, Value
+from ...ir.ops import Apply, Constant, Member, Offset, Op, PtrCast, Value
 from ...ir.types import I32, I64, Pointer, Struct
 
 
@@ -31,9 +31,15 @@ def spot_of(ptr: Value, definition: Mapping[Value, Op]) -> Spot:
             total += constant * size
             if symbol is not None:
                 terms[symbol] += size
-        else:
+        elif not isinstance(op, PtrCast) or not _is_view(op):
             return Spot(ptr, frozenset(terms.items()), total)
         ptr = op.ptr
+
+
+def _is_view(op: PtrCast) -> bool:
+    """Of the same memory: an array's first element, floats as vectors."""
+    old, new = op.ptr.type, op.result.type
+    return isinstance(old, Pointer) and isinstance(new, Pointer) and old.space == new.space
 
 
 def symbol_and_constant(index: Value, definition: Mapping[Value, Op]) -> tuple[Value | None, int]:

@@ -34,8 +34,9 @@ from ...ir.ops import (
     Warp,
 )
 from ...ir.traverse import uses, walk
-from ...ir.types import I64, U64, Array, Pointer, Scalar, innermost
+from ...ir.types import I64, U64, Array, Pointer, Scalar, Type
 from ..calculus.cooperate import together, zero_shared
+from ..calculus.flat_numbers import as_numbers, flat
 from ..calculus.shadows import wide_type
 from .fewer_blocks import INDICES
 
@@ -69,7 +70,7 @@ class Cells:
         b.add(PtrCast(base, results=(self.pointer,)))
 
     def add(self, b: Builder, k: Value) -> None:
-        found, total = b.load(b.offset(b.elements(self.pointer), k)), b.elements(self.total)
+        found, total = b.load(b.offset(as_numbers(b, self.pointer), k)), as_numbers(b, self.total)
         type = pointee(total)
         assert isinstance(type, Scalar)
         with b.region() as some:
@@ -77,24 +78,25 @@ class Cells:
         b.if_(b.apply("ne", found, b.constant(0.0, found.type)), some.block())
 
     def update(
-        self,
-        b: Builder,
-        ptr: Value,
-        value: Value,
-        inside: Callable[[Value, Value], None],
-        outside: Callable[[Value, Value], None],
+        self, b: Builder, ptr: Value, type: Type, inside: Callable[[Value], None], outside: Callable[[Value], None]
     ) -> None:
-        """Of the cell that a pointer leads to, or of the element where there is no cell of it."""
-        k, adjoint = b.pointer_difference(ptr, b.elements(self.pointer)), b.elements(self.adjoint)
-        type = pointee(adjoint)
-        assert isinstance(type, Scalar)
+        """Of the cells that a pointer leads to, or of the elements where there are no cells of all of them. `type`: of
+        these elements."""
+        cells, adjoint = as_numbers(b, self.pointer), as_numbers(b, self.adjoint)
+        assert isinstance(cells.type, Pointer) and isinstance(adjoint.type, Pointer)
+        k = b.pointer_difference(b.cast_pointer(ptr, cells.type), cells)
         with b.region() as cell:
-            inside(ptr, value)
+            inside(ptr)
         with b.region() as element:
-            outside(b.offset(adjoint, k), b.convert(value, type))
-        # Unsigned, what lies before the first is far behind the last.
-        is_inside = b.apply("lt", b.convert(k, U64), b.convert(self.length.value, U64))
+            outside(b.cast_pointer(b.offset(adjoint, k), Pointer(type, adjoint.type.space)))
+        is_inside, last = self._has(b, k), -(-pointee(ptr).size // pointee(cells).size) - 1
+        if last:
+            is_inside = b.apply("and", is_inside, self._has(b, b.apply("add", k, b.constant(last, I64))))
         b.if_(is_inside, cell.block(), element.block())
+
+    def _has(self, b: Builder, k: Value) -> Value:
+        """Unsigned, what lies before the first is far behind the last."""
+        return b.apply("lt", b.convert(k, U64), b.convert(self.length.value, U64))
 
 
 def clear(b: Builder, cells: Iterable[Cells]) -> None:
@@ -116,14 +118,21 @@ def capacity(count: int) -> int:
     return 1 << max(0, count - 1).bit_length()
 
 
-def cells_of(chosen: Iterable[InBlock], adjoints: Mapping[str, Param], totals: Mapping[str, Value]) -> dict[str, Cells]:
+def cells_of(
+    chosen: Iterable[InBlock], params: Mapping[str, Param], adjoints: Mapping[str, Param], totals: Mapping[str, Value]
+) -> dict[str, Cells]:
     """`totals`: what blocks add their cells to."""
-    return {own.name: _cells(own, adjoints[own.name], totals[own.name]) for own in sorted(chosen)}
+    return {
+        own.name: _cells(own, pointee(params[own.name].value), adjoints[own.name], totals[own.name])
+        for own in sorted(chosen)
+    }
 
 
-def _cells(own: InBlock, adjoint: Param, total: Value) -> Cells:
-    whole = wide_type(pointee(adjoint.value)) if own.wide else pointee(adjoint.value)
-    variable = Global(f"_cells{adjoint.name}", Array(innermost(whole), own.capacity), "shared")
+def _cells(own: InBlock, type: Type, adjoint: Param, total: Value) -> Cells:
+    whole = wide_type(type) if own.wide else pointee(adjoint.value)
+    number = flat(whole)
+    assert number is not None
+    variable = Global(f"_cells{adjoint.name}", Array(number, own.capacity), "shared")
     pointer = Value(Pointer(whole, "shared"), adjoint.name)
     length = Param(Value(I64, f"_length{adjoint.name}"), "long long")
     return Cells(variable, pointer, length, total, adjoint.value)

@@ -59,7 +59,7 @@ def adjoint_params(
     if in_block:
         from .block_cells import cells_of
 
-        cells = cells_of(in_block, adjoints, {own.name: pointers[params[own.name].value] for own in in_block})
+        cells = cells_of(in_block, params, adjoints, {own.name: pointers[params[own.name].value] for own in in_block})
         pointers |= {params[name].value: own.pointer for name, own in cells.items()}
     return AdjointParams(adjoints, internal, copies, pointers, doubles, cells)
 

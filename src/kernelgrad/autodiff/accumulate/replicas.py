@@ -9,13 +9,14 @@ from ...analysis.machine import COPIES
 from ...ir.builder import Builder, linear_block
 from ...ir.ops import Offset, Param, PtrCast, Value
 from ...ir.types import I64, Type
+from ..calculus.flat_numbers import as_numbers
 
 NEIGHBOURS = 8
 
 
 @dataclass(frozen=True)
 class Copies:
-    """They lie one behind the other, each of so many elements. `pointer`: to the one of this block."""
+    """They lie one behind the other, each of so many numbers. `pointer`: to the one of this block."""
 
     memory: Param
     length: Param
@@ -31,7 +32,7 @@ class Copies:
         group = b.apply("div", linear_block(b), b.constant(NEIGHBOURS, I64))
         number = b.apply("rem", group, b.constant(self.count, I64))
         at = b.apply("mul", number, self.length.value)
-        first = b.elements(self.memory.value)
+        first = as_numbers(b, self.memory.value)
         if first is self.memory.value:
             b.add(Offset(first, at, results=(self.pointer,)))
         else:

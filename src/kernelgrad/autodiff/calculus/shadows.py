@@ -8,6 +8,7 @@ array, zeroed where it is made. What this adds is ordinary IR; the reverse sweep
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ...analysis.roots import UNKNOWN, Memory, holds_pointers
@@ -239,11 +240,18 @@ def holds_halves(type: Type) -> bool:
 
 
 def wide_type(type: Type) -> Type:
-    """Of adjoints to which so much is added that floats would lose some of it (see `prepare/double_cells`)."""
-    return _widened(type, (F16, BF16, F32), F64, "_wide")
+    """Of adjoints to which so much is added that floats would lose some of it (see `prepare/double_cells`). In records
+    of floats, all is twice as far from the beginning as in the adjoint, whatever lies between them."""
+    return _widened(type, (F16, BF16, F32), F64, "_wide", adjoint_type)
 
 
-def _widened(type: Type, narrow: tuple[Scalar, ...], wide: Scalar, suffix: str) -> Type:
+def _widened(
+    type: Type,
+    narrow: tuple[Scalar, ...],
+    wide: Scalar,
+    suffix: str,
+    stretched: Callable[[Type], Type] | None = None,
+) -> Type:
     number = type
     while isinstance(number, Pointer):
         number = number.pointee
@@ -251,7 +259,7 @@ def _widened(type: Type, narrow: tuple[Scalar, ...], wide: Scalar, suffix: str) 
         return type
     from ...transforms.widen import Widened
 
-    return Widened(narrow, wide, suffix)(type)
+    return Widened(narrow, wide, suffix, stretched)(type)
 
 
 def adjoint_c_type(c_type: str) -> str:

@@ -49,6 +49,7 @@ from ...ir.traverse import blocks, operands, walk
 from ...ir.types import Array, Pointer, Scalar, Struct, Type
 from ...locks import cached_property
 from ..accumulate.choice import is_exclusive
+from ..calculus.flat_numbers import floats_in
 
 if TYPE_CHECKING:
     from .prepared import Prepared
@@ -165,7 +166,10 @@ class Contributions:
 
     def is_certain_of(self, root: Value, most: float) -> bool:
         """Whether some cell gets more than that for certain: by loads that have so few addresses."""
-        return any(self.by(op, root).total > most * self.addresses(op.ptr) for op in self.loads(root))
+        return any(
+            self.by(op, root).total > most * self.addresses(op.ptr) * floats_in(op.result.type)
+            for op in self.loads(root)
+        )
 
     def addresses(self, value: Value) -> float:
         """How many values an address or integer has in a launch, at most."""
@@ -203,7 +207,7 @@ class Contributions:
         axes = self.axes(root, place)
         loops = {loop: max(1.0, self.lengths.length(loop)) for loop in self.loops(load, root, place)}
         certain = [n for loop, n in loops.items() if loop not in self.lengths.unbounded]
-        everything = math.prod(axes.values()) * math.prod(certain)
+        everything = math.prod(axes.values()) * math.prod(certain) * floats_in(load.result.type)
         address, fixed = self.address(load.ptr, root)
         # Between two barriers, one thread adds to a cell: so often as it may go round.
         alone = root in self.private or self.is_exclusive(load)

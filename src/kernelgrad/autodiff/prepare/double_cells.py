@@ -35,7 +35,7 @@ from ...ir.ops import (
     Value,
 )
 from ...ir.traverse import walk
-from ...ir.types import BF16, F16, F32, Array, Pointer, Scalar, Struct, Type
+from ...ir.types import BF16, F16, F32, Array, Pointer, Scalar, Struct, Type, innermost
 from ..calculus.shadows import wide_type
 from ..calculus.views import leaves
 from .contributions import Contributions, Count
@@ -203,12 +203,13 @@ def _pointee(ptr: Value) -> Type:
 
 
 def _is_row(old: Type, new: Type) -> bool:
-    """Whether a pointer changes between a type and a row of it: float, float4, an array of floats."""
+    """Whether a pointer changes between a type and a row of it: float, float4, an array of floats or of records."""
     assert isinstance(old, Pointer) and isinstance(new, Pointer)
     first, second = _element(old.pointee), _element(new.pointee)
     one, other = sorted((_all_leaves(first), _all_leaves(second)), key=len)
     whole = _is_whole(first) and _is_whole(second)
-    return first == second or (whole and one * (len(other) // max(1, len(one))) == other)
+    alike = innermost(first) == innermost(second)
+    return alike or (whole and one * (len(other) // max(1, len(one))) == other)
 
 
 def _element(type: Type) -> Type:

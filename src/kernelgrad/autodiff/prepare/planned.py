@@ -18,7 +18,7 @@ from ...errors import Span
 from ...ir.builder import pointee
 from ...ir.ops import Atomic, Call, For, Function, Global, Load, Module, Op, Param, Print, PtrCast, Value, Warp, While
 from ...ir.traverse import kinds, operands, uses, walk
-from ...ir.types import F64, I64, Pointer, Scalar, innermost
+from ...ir.types import F64, I64, Pointer, Scalar
 from ...locks import cached_property
 from ..accumulate.parameters import AdjointParams, adjoint_params
 from ..calculus import activity as activity_analysis
@@ -198,7 +198,11 @@ def make_planned(function: Function, module: Module, options: Options) -> Planne
 
 def _in_double(given: AdjointParams) -> frozenset[Value]:
     """The parameters of whose adjoints each block has cells in double precision."""
-    wide = {own.pointer for own in given.cells.values() if innermost(pointee(own.pointer)) == F64}
+    if not given.cells:
+        return frozenset()
+    from ..calculus.flat_numbers import flat
+
+    wide = {own.pointer for own in given.cells.values() if flat(pointee(own.pointer)) == F64}
     return frozenset(root for root, pointer in given.pointers.items() if pointer in wide)
 
 

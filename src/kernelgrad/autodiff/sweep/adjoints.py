@@ -134,6 +134,9 @@ class MemoryAdjoints:
         """A read in the primal is an update in the adjoint."""
         if id(op) not in self.accumulation.gathered:
             self.b.span = self.b.span.because(self.accumulation.why(op))
+            own = self.accumulation.in_block.get(id(op))
+            if own is not None and not own.inside:
+                return self._in_block(self.cells[own.name], op, shadow)
             self.each_float(shadow, self.adjoints.get(op.result), self._how(op))
 
     def _how(self, op: Load) -> Callable[[Value, Value], None]:
@@ -142,9 +145,6 @@ class MemoryAdjoints:
             return partial(self._log, plan.logged[id(op)])
         if id(op) in self.deferred:
             return partial(self.deferred[id(op)].leave, self.b)
-        own = plan.in_block.get(id(op))
-        if own is not None and not own.inside:
-            return partial(self._in_block, self.cells[own.name], id(op) in plan.together)
         if id(op) in plan.together:
             return self._together
         if plan.is_atomic(op):
@@ -264,8 +264,15 @@ class MemoryAdjoints:
         op = Atomic("add", ptr, (adjoint,), together=True, results=(Value(adjoint.type),), span=self.b.span)
         self.b.add(op)
 
-    def _in_block(self, cells: Cells, together: bool, ptr: Value, adjoint: Value) -> None:
-        cells.update(self.b, ptr, adjoint, self._together if together else self._update, self._update)
+    def _in_block(self, cells: Cells, op: Load, shadow: Value) -> None:
+        adjoint = self.adjoints.get(op.result)
+        cells.update(
+            self.b,
+            shadow,
+            adjoint_type(op.result.type),
+            lambda ptr: self.each_float(ptr, adjoint, self._how(op)),
+            lambda ptr: self.each_float(ptr, adjoint, self._update),
+        )
 
     def add_block_sum(self, ptr: Value, adjoint: Value) -> None:
         """One update per block; all threads are here."""

@@ -13,7 +13,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ...analysis.machine import WARP
-from ...ir.ops import BarrierReduce, Block, Function, Global, If, Module, Warp
+from ...ir.ops import (
+    BarrierReduce,
+    Block,
+    Function,
+    Global,
+    GlobalRef,
+    If,
+    Member,
+    Module,
+    Offset,
+    PtrCast,
+    Value,
+    Warp,
+)
 from ...ir.traverse import used_globals, walk
 from ...ir.types import Array, Pointer, Type
 from .names import Scope
@@ -180,16 +193,18 @@ _ALIGN = 16
 
 @dataclass(frozen=True)
 class SharedLayout:
-    """`moved`: how many bytes of the launch's array hold arrays of a fixed size; `offsets`: where each of them lies."""
+    """`moved`: how many bytes of the launch's array hold arrays of a fixed size; `offsets`: where each of them lies.
+    `aligns`: of the fixed ones that are seen as what asks for more than they do."""
 
     fixed: tuple[Global, ...]
     dynamic: tuple[Global, ...]
     moved: int
     offsets: dict[str, int]
+    aligns: dict[str, int]
 
     @property
     def align(self) -> int:
-        return max(_ALIGN, *(g.type.align for g in (*self.fixed, *self.dynamic)))
+        return max(_ALIGN, *self.aligns.values(), *(g.type.align for g in (*self.fixed, *self.dynamic)))
 
     @property
     def views(self) -> tuple[Global, ...]:
@@ -202,19 +217,37 @@ def shared_layout(module: Module, kernel: str) -> SharedLayout:
     shared = [g for g in used_globals(module, function) if g.space == "shared"]
     dynamic = tuple(g for g in shared if is_dynamic(g))
     fixed = tuple(g for g in shared if g not in dynamic)
-    offsets, size = _offsets(fixed)
+    aligns = _aligns(function, fixed) if fixed else {}
+    offsets, size = _offsets(fixed, aligns)
     fits = size + _of_helpers(function) <= STATIC_BYTES
-    return SharedLayout(fixed, dynamic, 0, {}) if fits else SharedLayout(fixed, dynamic, size, offsets)
+    return SharedLayout(fixed, dynamic, *((0, {}) if fits else (size, offsets)), aligns)
+
+
+def _aligns(function: Function, fixed: Iterable[Global]) -> dict[str, int]:
+    """What casts ask for, `(float4 *)s`: of a pointer that was chosen, of all variables."""
+    own, found, root = {g.name: g.type.align for g in fixed}, dict[str, int](), dict[Value, str]()
+    for op in walk(function.body):
+        match op:
+            case GlobalRef(name):
+                root[op.result] = name
+            case Offset(ptr) | Member(ptr) | PtrCast(ptr) if ptr in root:
+                root[op.result] = root[ptr]
+        if isinstance(op, PtrCast) and isinstance(op.result.type, Pointer) and op.result.type.space == "shared":
+            align = op.result.type.pointee.align
+            for name in (root[op.result],) if op.result in root else own:
+                if align > found.get(name, own.get(name, align)):
+                    found[name] = align
+    return found
 
 
 def is_dynamic(variable: Global) -> bool:
     return isinstance(variable.type, Array) and variable.type.count == 0
 
 
-def _offsets(variables: Iterable[Global]) -> tuple[dict[str, int], int]:
+def _offsets(variables: Iterable[Global], aligns: dict[str, int]) -> tuple[dict[str, int], int]:
     found, end = {}, 0
     for g in variables:
-        found[g.name] = _rounded(end, max(_ALIGN, g.type.align))
+        found[g.name] = _rounded(end, max(_ALIGN, aligns.get(g.name, g.type.align)))
         end = found[g.name] + g.type.size
     return found, _rounded(end, _ALIGN)
 
@@ -247,7 +280,8 @@ class SharedText:
         layout = self.layout
         if not layout.moved:
             for g in layout.fixed:
-                yield f"__shared__ {self._qualifier(g)}{self.types.declare(g.type, self.names[g.name])};"
+                align = f"__align__({layout.aligns[g.name]}) " if g.name in layout.aligns else ""
+                yield f"{align}__shared__ {self._qualifier(g)}{self.types.declare(g.type, self.names[g.name])};"
         if not layout.moved and len(layout.dynamic) == 1:
             (g,) = layout.dynamic
             declaration = self.types.declare(g.type, self.names[g.name])

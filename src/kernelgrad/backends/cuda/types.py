@@ -172,6 +172,7 @@ def _definition(struct: Struct, types: Types) -> str:
         lines += _padding(start, end, min(_align(struct.fields[k]) for k in group))
         lines += _group(struct, group, start, types)
         end = max(struct.fields[k].offset + struct.fields[k].type.size for k in group)
+    lines += _padding(struct.size, end, struct.align)
     natural = max((_align(f) for f in struct.fields), default=1)
     align = f"__align__({struct.align}) " if struct.align > natural else ""
     packed = "__attribute__((packed)) " if struct.align < natural or _misaligned(struct) else ""

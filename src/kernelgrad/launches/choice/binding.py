@@ -165,7 +165,7 @@ def _all(derivative: Derivation) -> Iterator[tuple[str, str]]:
         yield slots.places.name, f"for one of {each} (0: all of them) an element, every byte {EMPTY:#x}"
         yield slots.values.name, f"as many elements, {_FRESH}; to be added to {adjoint} there after the launch"
     for name, cells in derivative.cells.items():
-        yield cells.length.name, f"the number of elements of {name}: each block has a cell of each"
+        yield cells.length.name, f"how many numbers {name} has: each block has a cell of each"
     for axis, param in zip("xyz", derivative.coarse.extents if derivative.coarse is not None else (), strict=False):
         yield param.name, f"gridDim.{axis} of the kernel's launch: fewer blocks do its work"
     if derivative.tests is not None:

@@ -25,6 +25,7 @@ from ...analysis.structure import analyse
 from ...autodiff.accumulate.block_cells import InBlock, can_take_turns, capacity
 from ...autodiff.accumulate.choice import Facts
 from ...autodiff.accumulate.fewer_blocks import blocks_for, pays
+from ...autodiff.calculus.flat_numbers import flat, floats_in, numbers_in
 from ...autodiff.calculus.shadows import adjoint_type
 from ...autodiff.prepare.contributions import Contributions, Count
 from ...autodiff.prepare.double_cells import settled
@@ -32,7 +33,7 @@ from ...autodiff.prepare.prepared import Prepared
 from ...ir.builder import pointee
 from ...ir.ops import Barrier, Function, If, Load, Value, Warp
 from ...ir.traverse import holds, walk
-from ...ir.types import F32, Pointer, innermost
+from ...ir.types import F32, Pointer, Scalar, Type, innermost
 from ...locks import cached_property
 from ...runtime.integers import KnownLaunch
 
@@ -95,7 +96,7 @@ class Candidates:
         found, left = dict[str, InBlock](), MOST_BYTES
         for name, nbytes in sorted(sizes.items(), key=lambda item: (item[1], item[0])):
             own = self._cells(name, nbytes // innermost(pointee(self.roots[name])).size, counts[name])
-            needed = 0 if own is None else own.capacity * (8 if own.wide else self._element_size(name))
+            needed = 0 if own is None else own.capacity * (8 if own.wide else self._number(name).size)
             if own is not None and needed <= left:
                 found[name] = own
                 left -= needed
@@ -125,21 +126,25 @@ class Candidates:
         found = [(load, self.sums.address(load.ptr, root)) for load in loads]
         return all(a is not None and counted.lanes_alike(load, a, self.places[id(load)]) == WARP for load, a in found)
 
-    def _element_size(self, name: str) -> int:
-        return innermost(pointee(self.prepared.planned.given.adjoints[name].value)).size
+    def _number(self, name: str) -> Scalar:
+        number = flat(pointee(self.prepared.planned.given.adjoints[name].value))
+        assert number is not None
+        return number
 
-    def _cells(self, name: str, count: int, additions: Count) -> InBlock | None:
-        root = self.roots[name]
-        if not count or not self._pays(additions, count) or not self._is_alone(root):
+    def _cells(self, name: str, elements: int, additions: Count) -> InBlock | None:
+        root, number = self.roots[name], self._number(name)
+        element = innermost(pointee(root))
+        count, floats = elements * numbers_in(adjoint_type(element)), elements * floats_in(element)
+        if not count or not self._pays(additions, floats) or not self._is_alone(root):
             return None
         of_block = Contributions(self.prepared, self.sums, self.lengths, self.private, WARP, of_block=True)
-        narrow = adjoint_type(innermost(pointee(root))) == F32
+        narrow = number == F32
         wide = narrow and of_block.most(root) * self.turns.each > FLOATS
         wide_total = narrow and (wide or self.turns.blocks > FLOATS)
         if wide_total and not self._can_be_wide(root):
             return None
         loads = of_block.loads(root)
-        inside = all(self._is_inside(load, root, count) for load in loads)
+        inside = all(self._is_inside(load, root, elements) for load in loads)
         apart = all(self._are_apart(load, root) for load in loads)
         if self.turns.each > _SUMMED_TURNS and self._are_summed(of_block, loads, root):
             return None
@@ -159,17 +164,30 @@ class Candidates:
         values = (v for op in walk(self.prepared.function.body) for v in op.results if isinstance(v.type, Pointer))
         return all(of(v) == {root} for v in values if root in of(v))
 
-    def _is_inside(self, load: Load, root: Value, count: int) -> bool:
-        address, size = self.sums.address(load.ptr, root), innermost(pointee(root)).size
-        if address is None or any(c % size for _, c in address.terms) or address.const % size:
+    def _is_inside(self, load: Load, root: Value, elements: int) -> bool:
+        address = self.sums.address(load.ptr, root)
+        if address is None:
             return False
-        index = type(address)(address.const // size, tuple((b, c // size) for b, c in address.terms))
-        most = greatest(index, self.sums, self.sums.guards(self.places[id(load)]))
-        return most is not None and most + load.result.type.size // size <= count
+        end, guards = elements * innermost(pointee(root)).size, self.sums.guards(self.places[id(load)])
+        for step in _steps(address, root, load.result.type):
+            rest = address.const % step
+            index = Affine(address.const // step, tuple((b, c // step) for b, c in address.terms))
+            most = greatest(index, self.sums, guards)
+            if most is not None and most * step + rest + load.result.type.size <= end:
+                return True
+        return False
 
     def _are_apart(self, load: Load, root: Value) -> bool:
         address = self.sums.address(load.ptr, root)
         return address is not None and _parts_lanes(address)
+
+
+def _steps(address: Affine, root: Value, read: Type) -> list[int]:
+    """In which an index may count that guards speak of: numbers, what is read, elements, or more."""
+    most = math.gcd(*(c for _, c in address.terms))
+    number = flat(pointee(root))
+    sizes = (() if number is None else (number.size,), (read.size, innermost(pointee(root)).size, most))
+    return sorted({size for some in sizes for size in some if size and most % size == 0})
 
 
 def _parts_lanes(address: Affine) -> bool:

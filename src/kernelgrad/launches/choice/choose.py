@@ -259,7 +259,7 @@ class Chooser:
     ) -> dict[str, Any]:
         """The small buffers of whose adjoints blocks have cells in shared memory, and what else is known then: at which
         columns of them threads stay, and which early returns are made."""
-        small = {n: nbytes for n, nbytes in sizes.items() if self._is_small(n, nbytes)}
+        small = {n: nbytes for n, nbytes in sizes.items() if self._few_numbers(n, nbytes)}
         divided = self._divided(sizes)
         if not (small or divided) or not launch.ways.on_gpu or self.options.mode == "split":
             return {}
@@ -350,21 +350,24 @@ class Chooser:
 
     def _is_crowded(self, name: str, nbytes: int, launch: KnownLaunch) -> bool:
         """Whether so many threads update so few elements that they would wait for each other."""
-        size = self._is_small(name, nbytes)
-        blocks = math.prod(launch.grid)
-        return bool(size) and blocks >= _MANY_BLOCKS and blocks * math.prod(launch.block) >= _CROWD * (nbytes // size)
+        numbers, blocks = self._few_numbers(name, nbytes), math.prod(launch.grid)
+        return bool(numbers) and blocks >= _MANY_BLOCKS and blocks * math.prod(launch.block) >= _CROWD * numbers
 
-    def _is_small(self, name: str, nbytes: int) -> int:
-        """The size of an element of a small buffer, of whose adjoint there may be copies; 0 of others."""
+    def _few_numbers(self, name: str, nbytes: int) -> int:
+        """How many a small buffer has, of whose adjoint there may be copies; 0 of others."""
         prepared, adjoint = self.prepared, self.derivation.adjoints.get(name)
-        if self.options.may_alias or self.options.deterministic or adjoint is None:
+        if self.options.may_alias or self.options.deterministic or adjoint is None or nbytes > _SMALL_BUFFER:
             return 0
         root = next(p.value for p in prepared.function.params if p.name == name)
         type = innermost(root.type.pointee) if isinstance(root.type, Pointer) else None
         read = any(root in prepared.memory.of(op.ptr) for op in prepared.memory.loads if prepared.plan.has_adjoint(op))
-        if not read or root in prepared.memory.written() or type is None or adjoint_type(type) not in (F32, F64):
+        if not read or root in prepared.memory.written() or type is None:
             return 0
-        return type.size if nbytes <= _SMALL_BUFFER else 0
+        from ...autodiff.calculus.flat_numbers import flat_adjoint, numbers_in
+
+        if flat_adjoint(type) not in (F32, F64):
+            return 0
+        return nbytes // type.size * numbers_in(adjoint_type(type))
 
     def _is_long(self, launch: KnownLaunch, known: Known) -> bool:
         """Whether the tape is so large that running loops again costs less, or to count it takes a launch."""

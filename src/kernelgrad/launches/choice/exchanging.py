@@ -60,20 +60,34 @@ def with_exchange(
     form: Callable[[Facts], Variant], facts: Facts, launch: KnownLaunch, known: Callable[[Any], Any]
 ) -> Facts:
     """The facts, with the loops that are exchanged: what launches of their own add up, each element a few times, needs
-    neither doubles nor copies. Of many threads it is more often."""
+    neither doubles nor copies. Of many threads it is more often: then doubles are added to, also in place of copies."""
     many = math.prod(launch.grid) * math.prod(launch.block) > _FEW_THREADS
     if many and facts.copied:
-        return facts
-    added = facts.copied if many else facts.wide | facts.copied
+        wide = replace(facts, wide=facts.wide | facts.copied, copied=frozenset(), coarse=0)
+        in_registers = facts.coarse and form(facts).derivative.coarse is not None
+        if in_registers or not facts.copied <= form(wide).derivative.wide.keys():
+            return facts
+        return _exchanged(form, wide, frozenset(), launch, known) or facts
+    return _exchanged(form, facts, frozenset() if many else facts.wide | facts.copied, launch, known) or facts
+
+
+def _exchanged(
+    form: Callable[[Facts], Variant],
+    facts: Facts,
+    added: frozenset[str],
+    launch: KnownLaunch,
+    known: Callable[[Any], Any],
+) -> Facts | None:
+    """`added`: what needs neither doubles nor copies if all additions to it are made by these launches."""
     bare = _without(facts, added)
     found = _found(form(bare), launch, known)
     if not found:
-        return facts
+        return None
     kept = added - _names(form(bare), found)
     if kept:
         bare = _without(facts, added - kept)
         found = _found(form(bare), launch, known)
-    return replace(bare, exchanged=found) if found else facts
+    return replace(bare, exchanged=found) if found else None
 
 
 def _without(facts: Facts, names: frozenset[str]) -> Facts:

@@ -10,10 +10,11 @@ from typing import Any, Literal, NamedTuple
 
 from ...analysis.access.affine import Shape, Sums
 from ...analysis.access.reach import reach
+from ...autodiff.calculus.flat_numbers import numbers_in
 from ...autodiff.prepare.double_cells import FEW_CELLS
 from ...ir.builder import Builder, pointee
 from ...ir.ops import Block, Function, Module, Param, Value
-from ...ir.types import F64, I64, Array, Pointer, Scalar, Struct, Type, innermost
+from ...ir.types import F64, I64, Array, Pointer, Scalar, Struct, Type
 from ...kernel import Kernel
 from ...runtime.arguments import Placement, Supplied
 from ...runtime.config import Launch, flat_launch
@@ -56,7 +57,7 @@ def wide_adjoints(variant: Variant) -> list[Need]:
 
 def cell_lengths(variant: Variant) -> list[Need]:
     cells = variant.derivative.cells.items()
-    return [Number(own.length.name, _numbers(variant, name), f"elements of '{name}'") for name, own in cells]
+    return [Number(own.length.name, _numbers(variant, name), f"numbers in '{name}'") for name, own in cells]
 
 
 def _roots(variant: Variant) -> dict[str, Value]:
@@ -72,9 +73,8 @@ def _count(variant: Variant, name: str) -> Expression:
 
 
 def _numbers(variant: Variant, name: str) -> Expression:
-    """The same of an array that is a variable of the source, which counts as one element: those in it."""
-    whole = pointee(variant.derivative.adjoints[name].value)
-    each = whole.size // max(1, innermost(whole).size)
+    """The numbers in these."""
+    each = numbers_in(pointee(variant.derivative.adjoints[name].value))
     return _count(variant, name) * each if each > 1 else _count(variant, name)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from ...autodiff.calculus.flat_numbers import flat, numbers_in
 from ...ir.builder import Builder, pointee
 from ...ir.ops import BarrierReduce, Block, Function, Module, Param
 from ...ir.ops import Value as IRValue
@@ -25,8 +26,9 @@ def replicas(variant: Variant) -> list[Need]:
     """Zeroed copies of adjoints that many threads add to, each block to one of them."""
     found: list[Need] = []
     for name, copies in variant.derivative.copies.items():
-        length, size = _length(variant, name), innermost(pointee(copies.memory.value)).size
-        nbytes = length * size * copies.count
+        length, number = _length(variant, name), flat(pointee(copies.memory.value))
+        assert number is not None
+        nbytes = length * number.size * copies.count
         found.append(Memory(copies.memory.name, nbytes, 0, f"{copies.count} replicas of the adjoint of '{name}'"))
         found.append(Value(copies.length.name, length, f"elements of a replica of the adjoint of '{name}'"))
     return found
@@ -42,21 +44,24 @@ def replicas_after(variant: Variant) -> Iterator[Addition]:
     """After the launch, adds the copies to the adjoints the user gave."""
     for name, copies in variant.derivative.copies.items():
         adjoint, length = variant.derivative.adjoints[name], _length(variant, name)
-        type, wide = innermost(pointee(adjoint.value)), innermost(pointee(copies.memory.value))
+        type, wide = flat(pointee(adjoint.value)), flat(pointee(copies.memory.value))
         assert isinstance(type, Scalar) and isinstance(wide, Scalar)
         yield Addition(_adder(type, wide), length, copies.count, adjoint.name, copies.memory.name, (length,))
 
 
 def _length(variant: Variant, name: str) -> Expression:
-    """The elements of an adjoint, which may be shorter than its buffer, but not than a variable of the source."""
+    """The numbers of an adjoint, which may be shorter than its buffer, but not than a variable of the source."""
     adjoint, params = variant.derivative.adjoints[name], variant.derivative.prepared.function.params
     param = next(p for p in params if p.name == name)
-    size, own = innermost(pointee(adjoint.value)).size, innermost(pointee(param.value)).size  # floats, of halves
+    whole, own = innermost(pointee(adjoint.value)), innermost(pointee(param.value)).size  # floats, of halves
+    size, each = whole.size, numbers_in(whole)
     if param.variable is not None:
-        return Bytes(adjoint.name) // size
-    if size == own:
-        return Bytes(name).at_most(Bytes(adjoint.name)) // size
-    return (Bytes(name) // own).at_most(Bytes(adjoint.name) // size)
+        count: Expression = Bytes(adjoint.name) // size
+    elif size == own:
+        count = Bytes(name).at_most(Bytes(adjoint.name)) // size
+    else:
+        count = (Bytes(name) // own).at_most(Bytes(adjoint.name) // size)
+    return count * each if each > 1 else count
 
 
 def finish_copies(
