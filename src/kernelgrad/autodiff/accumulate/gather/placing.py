@@ -137,6 +137,10 @@ class Placing:
         """Of an index of threads, or a digit of it, of which a read takes some."""
         return coordinate.kind == "axis" and read.ranges[coordinate] != read.whole[coordinate]
 
+    def _is_single(self, coordinate: Coordinate, site: Site, read: Read) -> bool:
+        found, (low, high) = site.strided(coordinate), read.ranges[coordinate]
+        return found is not None and coordinate.kind == "axis" and high - low + 1 == site.solved[found[0]].stride
+
     def _is_split(self, axis: int) -> bool:
         return len(self.conditions.axes[axis].starts) > 1
 
@@ -189,6 +193,7 @@ class Placing:
         summed = _longest_last(tuple(c for c in read.ranges if c not in owners), solved, read.ranges)
         bounds, narrow = self._bounds(read, solved, summed), tuple(c for c in summed if self._is_told(c, read))
         site = Site(read.update.number, solved, summed, residue, bounds, narrow)
+        site = replace(site, single=tuple(c for c in summed if self._is_single(c, site, read)))
         if not read.conditions.derived:
             return site
         follow = tuple((c, tuple(f.items()), const) for c, (f, const) in read.conditions.derived.items())

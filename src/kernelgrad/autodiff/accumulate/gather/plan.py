@@ -54,7 +54,8 @@ class Site:
     do nothing but bound coordinates. `narrow`: of what is summed over, whose range the launch tells. `rare`: of few
     elements, at the border; inside of the domain there is none of it. `rows`: of LANES threads each, in a block whose
     threads add up together. `derived`: coordinates that follow from those of digits and those that are summed over, as
-    sums of them; `told`: operations of the pattern that are such sums (see `exact`)."""
+    sums of them; `told`: operations of the pattern that are such sums (see `exact`). `single`: of what is summed over,
+    of which conditions leave as many values as strides have steps: one of them is that of an execution."""
 
     number: int
     solved: tuple[Solved, ...]
@@ -66,6 +67,7 @@ class Site:
     rows: int = ROWS
     derived: tuple[tuple[Coordinate, tuple[tuple[Coordinate, int], ...], int], ...] = ()
     told: tuple[tuple[int, tuple[tuple[Coordinate, int], ...], int], ...] = ()
+    single: tuple[Coordinate, ...] = ()
 
     @property
     def threads(self) -> dict[Coordinate, int]:

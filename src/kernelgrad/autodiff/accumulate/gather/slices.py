@@ -65,6 +65,13 @@ def over(slices: list[Slice], rest: tuple[Coordinate, ...]) -> None:
                     one.at[first] = b.constant(number, start.type)
                 over(slices, tuple(others))
         return
+    if first in start.site.single:
+        with ExitStack() as scopes:
+            for one in slices:
+                scopes.enter_context(one.scope())
+                one.at[first] = one.only(first)
+            over(slices, tuple(others))
+        return
     lower, step = start.start(first) if len(slices) == 1 else (start.first(first), 1)
     length = start.end(first)
     with b.region() as body, ExitStack() as scopes:
@@ -124,7 +131,8 @@ class Slice:
         at = rest if solved.factor > 0 else b.apply("neg", rest)
         if solved.stride > 1:
             stride = b.constant(solved.stride, self.type)
-            yield b.apply("eq", b.apply("rem", at, stride), zero)
+            if not self.is_divided(k):
+                yield b.apply("eq", b.apply("rem", at, stride), zero)
             at = b.apply("div", at, stride)
         self.at[solved.coordinate] = at
         if not inner and solved.coordinate.kind != "quotient":
@@ -168,6 +176,21 @@ class Slice:
         stride = b.constant(solved.stride, self.type)
         least = b.apply("rem", rest if factor > 0 else b.apply("neg", rest), stride)
         return b.apply("rem", b.apply("add", least, stride), stride), solved.stride
+
+    def only(self, coordinate: Coordinate) -> Value:
+        """Its only value, of which a digit in strides is that of an execution."""
+        b, found = self.b, self.site.strided(coordinate)
+        assert found is not None
+        (k, factor), solved = found, self.site.solved[found[0]]
+        rest = self.left(k, [move for move in solved.moves if move[0] != coordinate])
+        first, stride = self.first(coordinate), b.constant(solved.stride, self.type)
+        behind = b.apply("rem", b.apply("sub", rest if factor > 0 else b.apply("neg", rest), first), stride)
+        return b.apply("add", first, b.apply("rem", b.apply("add", behind, stride), stride))
+
+    def is_divided(self, k: int) -> bool:
+        """Whether what is left of a digit is a multiple of its stride, for sure."""
+        found = (self.site.strided(coordinate) for coordinate in self.site.single)
+        return any(one is not None and one[0] == k for one in found)
 
     def first(self, coordinate: Coordinate) -> Value:
         """Of the values of a coordinate that is summed over."""
