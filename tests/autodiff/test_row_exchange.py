@@ -292,3 +292,24 @@ def test_few_keys_of_very_many_rows(name: str, monkeypatch: pytest.MonkeyPatch) 
     assert any(facts.exchanged and facts.wide == {"p"} for _, facts in gradient.forms.made)
     for one, other in zip(*found, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_what_rows_leave_may_be_added_as_it_is() -> None:
+    """Of the rows alone, with no key in it: a double by then."""
+    kernel = kernel_of(
+        """__global__ void k(float *y, const float *x, const float *w, int n, int m) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) { float s = 0; for (int j = 0; j < m; ++j) s += w[j] * x[i]; y[i] = s * w[(i / 5) % m]; }
+    }""",
+        "k",
+    )
+    large: Any = kg.gradient(kernel, "y, x, w")
+    arrays = [np.empty(size, np.float32) for size in (1 << 20, 1 << 20, 4096)]
+    assert "_keys" in large.source_for(4096, 256, *arrays, 1 << 20, 4096, on_gpu=True)
+    random, n, m = np.random.default_rng(0), 20 * 64, 3
+    y, x, w, d_y = (random.random(size).astype(np.float32) for size in (n, n, m, n))
+    d_x, d_w, factor = np.zeros_like(x), np.zeros_like(w), w[np.arange(n) // 5 % m]
+    with forced("exchanged"):
+        kg.gradient(kernel, "y, x, w", primal=False)[20, 64](y, x, w, n, m, d_y.copy(), d_x, d_w)
+    expected = np.full(m, (d_y * factor * x).sum()) + np.bincount(np.arange(n) // 5 % m, d_y * x * w.sum(), m)
+    np.testing.assert_allclose(d_w, expected, rtol=1e-5)

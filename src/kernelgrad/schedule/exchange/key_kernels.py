@@ -242,7 +242,9 @@ class KeysKernel:
         return found
 
     def summed(self, update: Update) -> Value:
-        """What is summed up: a chunk of rows is short enough for floats."""
+        """What is summed up: a chunk of rows is short enough for floats. What a row leaves is there as it is alone."""
+        if update.value in self.part.wanted:
+            return update.value
         op = self.definition.get(update.value)
         is_wider = isinstance(op, Apply) and op.fn == "convert" and op.args[0].type == F32
         return op.args[0] if is_wider and update.value.type == F64 else update.value  # type: ignore[union-attr]
