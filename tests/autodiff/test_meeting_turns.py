@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
+from kernelgrad.analysis.block_interpreter.threads import Threads
 from kernelgrad.launches.choice.spread_turns import LargerLaunches
+from kernelgrad.runtime.config import make_launch
 from meeting_turn_cases import BLOCK, BLOCKS, SHAPES, SPREAD, STAYING, compiled
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -84,3 +86,34 @@ def test_no_races(name: str) -> None:
     adjoints = [np.ones_like(a) for a in arrays]
     report = gradient.check(BLOCKS, BLOCK, *arrays, rows, n, *adjoints)
     assert report.ok, str(report)
+
+
+LOOPS = """__global__ void k(double *y, const double *x, int rows, int n) {
+    __shared__ double s[2048];
+    int t = threadIdx.x;
+    for (int r = blockIdx.x; r < rows; r += gridDim.x) {
+        for (int c = t; c < n; c += blockDim.x) s[c] = x[r * n + c];
+        __syncthreads();
+        double a = 0;
+        for (int i = 0; i < n; ++i) for (int j = 0; j < n; ++j) a += s[j] * s[i];
+        if (t < n) y[r * n + t] = a * x[r * n + t];
+        __syncthreads();
+    }
+}"""
+
+
+def test_long_loops_are_not_played_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = 0
+    iterations = Threads.iterations
+
+    def counted(self: Threads, *args: Any) -> Any:
+        nonlocal turns
+        for turn in iterations(self, *args):
+            turns += 1
+            yield turn
+
+    monkeypatch.setattr(Threads, "iterations", counted)
+    n, rows = 2000, 6
+    gradient: Any = kg.gradient(kg.compile(LOOPS)["k"], "y, x", primal=False)
+    gradient.planned(make_launch(2, 256), (np.ones(rows * n), np.ones(rows * n), rows, n), {}, on_gpu=True)
+    assert turns < 1 << 17

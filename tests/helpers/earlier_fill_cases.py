@@ -157,6 +157,16 @@ AGAIN = {
 
 # The same cell from several threads or places, addresses that move, or what cannot be had again.
 NOT = {
+    "lanes that meet in a branch": Case(
+        f"{STEPS} {{ double v = 0; if (n > 0) v = __shfl_xor_sync(~0u, x[j + t], 1); if (!j || f[j + t]) s[t] = v;"
+        f" {SYNC} {USE_ALL} {SYNC} }} {END}",
+        set(),
+    ),
+    "lanes that meet in a loop": Case(
+        f"{STEPS} {{ int c = 0; for (int q = 0; q < 2; ++q) c += __shfl_xor_sync(~0u, f[j + t], 1 + q);"
+        f" if (!j || c) s[t] = x[j + t]; {SYNC} {USE_ALL} {SYNC} }} {END}",
+        set(),
+    ),
     "two threads": Case(
         f"{STEPS} {{ if (!j ? t < 4 : t / 4 == j % 2) s[t % 4] = x[j + t]; {SYNC}"
         f" for (int q = 0; q < 4; ++q) {{ p = 0.5 * p + 0.3 * sin(s[q] * z[i]); a += s[q] * p; }} {SYNC} }} {END}",

@@ -53,6 +53,9 @@ STAYING = {
     f" __syncthreads(); {TREE} T q = s[0]; __syncthreads(); s[t] = x[r * n + t % n] * q; __syncthreads(); {SCALE} }}",
     "filled by its values": f"__shared__ T s[64]; s[t] = 1; __syncthreads(); {ROWS} {{ if (x[r * n + t % n] > 0)"
     f" s[t] = x[r * n + t % n]; __syncthreads(); {TREE} T q = s[0]; __syncthreads(); {SCALE} }}",
+    "filled by threads that leave a loop": f"__shared__ T s[64]; s[t] = 1; __syncthreads(); {ROWS} {{"
+    " for (int i = t; i != 0 && i != 3; --i) s[t] = x[r * n + t % n] * i;"
+    f" __syncthreads(); {TREE} T q = s[0]; __syncthreads(); {SCALE} }}",
     "carried along": f"__shared__ T s[64]; T q = 1; {ROWS} {{ s[t] = t < n ? x[r * n + t] : 0; __syncthreads(); {TREE}"
     f" q = q * 0.5 + s[0]; __syncthreads(); {SCALE} }}",
     "rows of one place": f"__shared__ T s[64]; {ROWS} {{ s[t] = t < n ? x[r * n + t] : 0; __syncthreads(); {TREE}"

@@ -19,6 +19,7 @@ from ..uniform import uniform_values
 from .threads import Numbers, Threads
 
 _ACCESSES = (Load, Store, Atomic)
+_MOST_OPERATIONS = 1 << 15  # that are played
 
 
 def is_filled_first(
@@ -37,12 +38,17 @@ class _Filling:
     def __init__(self, memory: Memory, structure: Structure, sizes: Mapping[Value, int], uniform: Set[Value]):
         self.memory, self.structure, self.uniform = memory, structure, uniform
         self.written = {root: np.zeros(nbytes, bool) for root, nbytes in sizes.items()}
+        self.left = _MOST_OPERATIONS
 
     def ops(self, ops: Iterable[Op], mask: Numbers, threads: Threads, sure: bool) -> bool:
         return all(self.op(op, mask, threads, sure) for op in ops)
 
     def op(self, op: Op, mask: Numbers, threads: Threads, sure: bool) -> bool:
-        """False if it reads what may not have been written. `sure`: the threads in the mask come here for sure."""
+        """False if it reads what may not have been written, or if that takes too long to find. `sure`: the threads in
+        the mask come here for sure."""
+        self.left -= 1
+        if self.left < 0:
+            return False
         match op:
             case Load() | Store() | Atomic():
                 return self.access(op, mask, threads, sure)

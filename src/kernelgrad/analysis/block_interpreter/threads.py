@@ -15,7 +15,8 @@ from ..access.affine import Known
 from ..structure import Structure
 
 Numbers = Any  # an array of int64 or bool, one entry per thread
-_ITERATIONS = 2048
+_ITERATIONS = 2048  # of a loop
+_PLAYED = 1 << 13  # of all loops
 _LARGE = 1 << 31  # products of such numbers do not wrap here; what is larger counts as unknown
 
 
@@ -29,11 +30,13 @@ class Threads:
         known: Known,
         given: dict[Value, Numbers | None] | None = None,
         indices: tuple[Numbers, Numbers, Numbers] | None = None,
+        left: list[int] | None = None,
     ):
         self.block, self.structure, self.known = block, structure, known
         self.given = given if given is not None else {}
         self.count = block[0] * block[1] * block[2]
         self.indices = _indices(block) if indices is None else indices
+        self.left = [_PLAYED] if left is None else left  # iterations, of all loops together
 
     def value(self, value: Value) -> Numbers | None:
         if value not in self.given:
@@ -89,17 +92,19 @@ class Threads:
     # ---- loops
 
     def iterations(self, loop: For | While, mask: Numbers, most: int = _ITERATIONS) -> Iterator[Iteration]:
-        """Each iteration; where they are not known any more, one that stands for all that may follow."""
+        """Each iteration; where they are not known any more, or too many have been played, one that stands for all that
+        may follow. Who has left the loop does not come back."""
         state = self._start(loop)
         for _ in range(most):
             running = self._running(loop, state)
-            if running is None:
+            if running is None or self.left[0] <= 0:
                 break
-            running = running & mask
-            if not running.any():
+            mask = mask & running
+            if not mask.any():
                 return
+            self.left[0] -= 1
             inner = self._with({**self.given, **dict(zip(loop.body.args, state, strict=True))})
-            yield Iteration(running, inner, True)
+            yield Iteration(mask, inner, True)
             following = [inner.value(v) for v in loop.body.results]
             state = following if isinstance(loop, While) else [_plus(state[0], loop.step), *following]
         yield Iteration(mask, self._with({**self.given, **dict.fromkeys(loop.body.args)}), False)
@@ -118,7 +123,7 @@ class Threads:
         return at < upper if loop.step > 0 else at > upper
 
     def _with(self, given: dict[Value, Numbers | None]) -> Threads:
-        return Threads(self.block, self.structure, self.known, given, self.indices)
+        return Threads(self.block, self.structure, self.known, given, self.indices, self.left)
 
 
 def _indices(block: tuple[int, int, int]) -> tuple[Numbers, Numbers, Numbers]:

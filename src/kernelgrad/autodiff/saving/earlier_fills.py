@@ -25,7 +25,7 @@ from ...analysis.structure import Place, is_rotated
 from ...analysis.tiles import Earlier, Tile
 from ...ir.builder import Builder
 from ...ir.effects import OF_OPERANDS, is_clock
-from ...ir.ops import Block, Builtin, For, If, Load, Op, Store, Value, While
+from ...ir.ops import Block, Builtin, For, If, Load, Op, Store, Value, Warp, While
 from ...ir.traverse import blocks, operands, rebuild, walk
 from ...ir.types import BOOL, I64, Pointer
 from .forward_code import Copier
@@ -156,12 +156,11 @@ class _Finding:
         return not self.again.is_source(op, self.tile.place) and self.again.is_untiled(op)
 
     def _is_run_again(self, op: Op, value: Value) -> bool:
-        """Of an operation with blocks, what a result takes."""
+        """Of an operation with blocks, what a result takes. Lanes that go back to different iterations meet nobody."""
         found = self.again.trace([value], op)
-        made = (self.structure.definition.get(v) for v in found.seen if v not in found.outside)
-        return (
-            not found.bad and all(map(self.is_known, found.outside)) and all(map(self.again.is_untiled, _loads(made)))
-        )
+        made = [self.structure.definition.get(v) for v in found.seen if v not in found.outside]
+        alone = not found.bad and not any(isinstance(op, Warp) for op in made)
+        return alone and all(map(self.is_known, found.outside)) and all(map(self.again.is_untiled, _loads(made)))
 
     def _is_plain(self, op: Op) -> bool:
         return isinstance(op, (*OF_OPERANDS, Builtin)) and not (is_replaced(op) or is_clock(op))
