@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pytest
 
+import kernelgrad as kg
+from derived import kernel_of
 from every_plan import forced
 from kernelgrad.analysis.access.affine import Shape, Sums
 from kernelgrad.analysis.access.executions import executions
@@ -13,6 +16,8 @@ from kernelgrad.analysis.ownership.private import places_of
 from kernelgrad.analysis.ownership.single_stores import is_stored_once
 from kernelgrad.analysis.roots import analyse as roots_of
 from kernelgrad.analysis.structure import analyse
+from kernelgrad.derivatives.gradient import Gradient
+from kernelgrad.runtime.integers import Ways
 from transposed import PLANS, Case, assert_compiles, assert_same_as_text, assert_transposed, gathers
 
 from ....emulation.run_text import run_packed
@@ -170,3 +175,24 @@ def test_equal_values_by_two_threads(plan: str) -> None:
     for guard in ("i < n", "i < n && threadIdx.x > 0", f"i < n && threadIdx.x < {T - 1}"):
         twice = case(f"{at} if ({guard}) y[i] = x[i] * x[i];", size=N + T, n=N)
         assert_transposed(twice, plan, keep=())
+
+
+def test_threads_that_add_up_together_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of blocks in two layers, which read half of their elements twice: all layers are gone through."""
+    kernel = kernel_of(
+        """__global__ void k(double *y, const double *x, int n) {
+        int t = threadIdx.x, i = blockIdx.x * 2 + t + blockIdx.z, row = blockIdx.y * blockDim.y + threadIdx.y;
+        if (row >= n) return;
+        y[((row * 2 + blockIdx.z) * 256 + blockIdx.x) * 3 + t] = x[i] * x[i];
+    }""",
+        "k",
+    )
+    rows, blocks, found = 900, 256, []
+    x = np.random.default_rng(1).uniform(0.5, 1.5, 2 * blocks + 8)
+    for on_gpu in (False, True):
+        monkeypatch.setattr(Gradient, "ways", staticmethod(lambda *_, way=Ways(on_gpu=on_gpu): way))
+        y, d_y, d_x = np.zeros(rows * blocks * 6), np.ones(rows * blocks * 6), np.zeros_like(x)
+        gradient = kg.gradient(kernel, "y, x", primal=False, keep="y", deterministic=True)
+        gradient[(blocks, -(-rows // 64), 2), (3, 64)](y, x, rows, d_y, d_x)
+        found.append(d_x)
+    np.testing.assert_allclose(*found, rtol=1e-12)

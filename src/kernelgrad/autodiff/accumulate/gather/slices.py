@@ -70,6 +70,7 @@ def over(slices: list[Slice], rest: tuple[Coordinate, ...]) -> None:
             for one in slices:
                 scopes.enter_context(one.scope())
                 one.at[first] = one.only(first)
+                one.found.add(first)
             over(slices, tuple(others))
         return
     lower, step = start.start(first) if len(slices) == 1 else (start.first(first), 1)
@@ -92,6 +93,7 @@ class Slice:
         self.update = emitter.updates[site.number]
         self.loops = [op for op, _ in self.update.path if isinstance(op, For)]
         self.at: dict[Coordinate, Value] = {}
+        self.found = set[Coordinate]()  # in `at`, as the only values that there may be
         self.known: dict[Value, Value] = {}
         self.added: list[tuple[Value, Value | None]] = []  # to `known`, in this scope, and what was there before
 
@@ -189,7 +191,7 @@ class Slice:
 
     def is_divided(self, k: int) -> bool:
         """Whether what is left of a digit is a multiple of its stride, for sure."""
-        found = (self.site.strided(coordinate) for coordinate in self.site.single)
+        found = (self.site.strided(coordinate) for coordinate in self.found)
         return any(one is not None and one[0] == k for one in found)
 
     def first(self, coordinate: Coordinate) -> Value:
