@@ -56,6 +56,10 @@ STAYING = {
     "filled by threads that leave a loop": f"__shared__ T s[64]; s[t] = 1; __syncthreads(); {ROWS} {{"
     " for (int i = t; i != 0 && i != 3; --i) s[t] = x[r * n + t % n] * i;"
     f" __syncthreads(); {TREE} T q = s[0]; __syncthreads(); {SCALE} }}",
+    "reads of the next row": f"__shared__ T s[64]; {ROWS} {{ T v = 1;"
+    " if (r * n + t < rows * n) v = y[r * n + t] + x[r * n + t];"
+    f" s[t] = v * v; __syncthreads(); {TREE} T q = 1 / (1 + s[0]); __syncthreads();"
+    f" if (t < n) y[r * n + t] = v * q * g[t % n]; __syncthreads(); }}",
     "carried along": f"__shared__ T s[64]; T q = 1; {ROWS} {{ s[t] = t < n ? x[r * n + t] : 0; __syncthreads(); {TREE}"
     f" q = q * 0.5 + s[0]; __syncthreads(); {SCALE} }}",
     "rows of one place": f"__shared__ T s[64]; {ROWS} {{ s[t] = t < n ? x[r * n + t] : 0; __syncthreads(); {TREE}"

@@ -35,6 +35,14 @@ def is_read_first(root: Value, function: Function, memory: Memory, places: dict[
     return bool(loads) and all(map(first, loads))
 
 
+def is_read_by_its_writer(root: Value, memory: Memory, places: dict[int, Place], sums: Sums) -> bool:
+    """Whether nobody reads an element but who stores it in the same iteration, where each is stored once: a read that
+    more threads get to than a store may be of what others store."""
+    stores = [op for op in memory.stores if isinstance(op, Store) and root in memory.of(op.ptr)]
+    loads = (op for op in memory.loads if root in memory.of(op.ptr))
+    return all(any(places[id(op)] is places[id(s)] and _is_same(op, s, root, sums) for s in stores) for op in loads)
+
+
 def _is_same(load: Load, store: Store, root: Value, sums: Sums) -> bool:
     """Whether both are at one address."""
     found, other = sums.address(load.ptr, root), sums.address(store.ptr, root)

@@ -30,7 +30,7 @@ from ...analysis.access.executions import Executions
 from ...analysis.block_interpreter.filled_first import is_filled_first
 from ...analysis.machine import ATOMIC_INSTRUCTIONS, MEMORY_BYTE
 from ...analysis.ownership.private import places_of
-from ...analysis.ownership.read_first import is_read_first
+from ...analysis.ownership.read_first import is_read_by_its_writer, is_read_first
 from ...analysis.ownership.single_stores import is_stored_once
 from ...analysis.roots import is_shared
 from ...autodiff.accumulate.fewer_blocks import INDICES
@@ -208,6 +208,7 @@ def _is_right(made: Spread, expected: dict[Value, Affine], shape: Shape, known: 
     return all(
         is_stored_once(root, memory, places, sums)
         and (root not in read or is_read_first(root, function, memory, places, sums))
+        and is_read_by_its_writer(root, memory, places, sums)
         for root in memory.written() & memory.lasting()
     )
 
