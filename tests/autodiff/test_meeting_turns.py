@@ -43,7 +43,7 @@ def launched(gradient: Any, rows: int, n: int) -> list[Any]:
     return [y, d_y, d_x, d_g]
 
 
-@pytest.mark.parametrize("how", OPTIONS)
+@pytest.mark.parametrize("how", ["kept", *(pytest.param(how, marks=pytest.mark.slow) for how in ("J", "R"))])
 @pytest.mark.parametrize("name", SPREAD)
 def test_values(name: str, how: str, grids: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The same as turn by turn."""

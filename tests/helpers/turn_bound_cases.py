@@ -30,7 +30,7 @@ BOUNDED = {
     "known at the end": "for (int k = 0; v < 1.99; ++k) { STEP if (k + 2 > n) break; }",
 }
 COUNTED = {
-    "by a value": "while (v < 1.97 && c < 1000000) { STEP if (v < x[1]) c += c; }",
+    "by a value": "while (v < 1.97 && c < 1000) { STEP if (v < x[1]) c += c; }",
     "by memory": "for (int k = 0; k < x[0] * 5; ++k) { STEP }",
     "by halves": "for (int k = n * 40 + i; k > 0; k /= 2) { STEP }",
     "down": "for (int k = i; k > 0; --k) { STEP }",

@@ -28,13 +28,16 @@ CELLS = "in cells of blocks"
 OFTEN, ODD = (9, 33), (5, (8, 4))  # the others are run on a GPU, and with `-m slow`
 
 
+FIRST = ("columns", "loop", "tile")  # others take as long, and are part of all cases
+
+
 def _agree(got: Any, expected: Any, tolerance: float) -> None:
     for one, other in zip(got[:2], expected[:2], strict=True):
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance * max(1.0, float(np.abs(other).max())))
 
 
 @pytest.mark.parametrize("launch", [OFTEN, *(pytest.param(one, marks=pytest.mark.slow) for one in LAUNCHES)], ids=str)
-@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("body", [b if b in FIRST else pytest.param(b, marks=pytest.mark.slow) for b in BODIES])
 def test_values(body: str, launch: Any) -> None:
     """Each layout, in both precisions."""
     for n in (elements(body, launch), 0):
@@ -47,7 +50,9 @@ def test_values(body: str, launch: Any) -> None:
                     assert n == 0 or chosen(got[2]) == {"w"}, name
 
 
-@pytest.mark.parametrize("body", ["columns", "lookup", "loop", "anywhere"])
+@pytest.mark.parametrize(
+    "body", ["columns", *(pytest.param(b, marks=pytest.mark.slow) for b in ("lookup", "loop", "anywhere"))]
+)
 def test_in_doubles(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells and what they are added to, of floats: records lie otherwise there."""
     monkeypatch.setattr("kernelgrad.launches.choice.block_cells.FLOATS", 0)
